@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The only place where time is read. Code that waits or measures takes a Clock, so that its tests
+// move time by hand and never sleep.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace batchd {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+using Duration = std::chrono::nanoseconds;
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint Now() = 0;
+
+  // The machine's monotonic clock; lives for ever.
+  static Clock* Real();
+};
+
+// CPU time of the calling thread.
+Duration ThreadCpuTime();
+
+inline double ToSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace batchd

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A decoder turns the bytes of a picture into the rows of a region of it.
+//
+// Life of a picture: the bytes are recognised by their content, never by a name; ReadHeader gives the
+// size, and with the draws that fixes the geometry; Decode then makes the rows of the box that the
+// geometry needs, 8-bit RGB, from the top.
+//
+// What all decoders agree on: grey becomes three equal channels; alpha and colour keys are dropped;
+// 16 bits become 8 by the high byte; CMYK becomes RGB as in Pillow; ICC profiles and gamma are
+// ignored; pixels are as stored (EXIF orientation is not applied); of several pictures the first
+// counts. What is wrong with a picture depends on its bytes and the box alone.
+//
+// Adding one: a file `<name>_decoder.cc` that defines a DecoderKind, its line in registry.cc and
+// CMakeLists.txt, and a unit test. tests/conformance/decoder_suite.h runs over every kind.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/image/geometry.h"
+#include "server/image/row_sink.h"
+#include "server/image/scratch.h"
+
+namespace batchd {
+
+using Bytes = std::span<const uint8_t>;
+
+// Limits of a plan; the same picture is refused or not on every machine.
+struct DecodeLimits {
+  int64_t pixels_max = int64_t{64} << 20;
+};
+
+// Reused for many pictures; each pool thread has its own. Thread-compatible.
+class ImageDecoder {
+ public:
+  virtual ~ImageDecoder() = default;
+
+  // The picture's size as stored. Allocates nothing that depends on the picture.
+  // Errors: sample errors truncated, corrupt, unsupported, too_large (above limits.pixels_max,
+  // naming both).
+  virtual absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) = 0;
+
+  // Puts the rows of `region`, which lies inside the picture, into `sink`, each region.width * 3
+  // bytes. `bytes` are those of the last successful ReadHeader.
+  // Errors: sample errors truncated, corrupt, unsupported; some rows may have gone to the sink
+  // before. Damage below the region's last row is not looked for, except that a JPEG without an
+  // end marker after its scan is truncated.
+  virtual absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) = 0;
+};
+
+// A kind of picture. Plain data with static lifetime.
+struct DecoderKind {
+  std::string_view name;      // "jpeg"
+  std::string_view sentence;  // for `batchd plugins`
+  // Whether the bytes begin like a picture of this kind.
+  bool (*matches)(Bytes bytes);
+  std::unique_ptr<ImageDecoder> (*make)();
+  // Name and version of the library, as it decides pixels: part of the decoder fingerprint.
+  std::string (*build)();
+};
+
+// All kinds of this build, in the order in which they are asked.
+std::span<const DecoderKind* const> DecoderKinds();
+
+// 32 hexadecimal digits over every kind's build().
+std::string DecoderFingerprint();
+
+// The kind that matches, by content. Errors: sample errors empty (no bytes), unsupported (a
+// format that is known by name but not in this build, naming it), not_an_image.
+absl::StatusOr<const DecoderKind*> RecogniseImage(Bytes bytes);
+
+// One decoder of each kind, made when first needed. Thread-compatible.
+class DecoderSet {
+ public:
+  DecoderSet();
+  ~DecoderSet();
+  // As RecogniseImage; the decoder is owned by the set.
+  absl::StatusOr<ImageDecoder*> For(Bytes bytes);
+
+ private:
+  std::unique_ptr<std::unique_ptr<ImageDecoder>[]> decoders_;
+};
+
+}  // namespace batchd

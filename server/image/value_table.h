@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From 8-bit samples to the values of a column. All value operations (ToTensor, Normalize, Cast)
+// map one 8-bit sample to one value, so they fold into a table of 256 entries per channel, filled
+// once per column in torch's order of operations. That is exact on every target, and fast.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "proto/shm/slab.h"
+#include "server/image/resample.h"
+
+namespace batchd {
+
+using wire::DType;
+
+// Size of one value, in bytes.
+int DTypeSizeBytes(DType dtype);
+// "uint8", "int64", "float16", "bfloat16", "float32".
+const char* DTypeName(DType dtype);
+
+enum class Layout : uint8_t { kHwc, kChw };
+
+// float32 rounded to the nearest, ties to even, as torch and IEEE 754 do; NaN stays NaN.
+uint16_t ToFloat16(float value);
+uint16_t ToBfloat16(float value);
+
+// Immutable after Finish; then thread-safe.
+class ValueTable {
+ public:
+  // Starts as the identity, uint8.
+  ValueTable();
+
+  DType dtype() const { return dtype_; }
+
+  // Value operations; in place, on all entries.
+  void DivideBy255();  // to float32
+  void Normalize(const std::array<float, 3>& mean, const std::array<float, 3>& std);
+  void CastTo(DType dtype);
+
+  // Writes `picture` through the table to `out`, dense, in `layout`. `out` has
+  // height * width * 3 * DTypeSizeBytes(dtype()) bytes, aligned to the value's size.
+  void Write(const ConstPicture& picture, Layout layout, uint8_t* out) const;
+
+  // The float value of entry `sample` of `channel`, before the cast to 16 bits.
+  float at(int channel, int sample) const { return values_[channel][sample]; }
+
+ private:
+  DType dtype_ = DType::kUint8;
+  std::array<std::array<float, 256>, 3> values_;
+};
+
+}  // namespace batchd

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A pipeline plan is a pipeline that has been checked and prepared: for each column, how a sample's
+// bytes become the bytes of a row. It is made once per session and then only read.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/clock.h"
+#include "server/base/philox.h"
+#include "server/base/schema.h"
+#include "server/dataset/dataset.h"
+#include "server/decoder/decoder.h"
+#include "server/image/scratch.h"
+#include "server/memory/slab_layout.h"
+#include "server/transform/transform.h"
+
+namespace batchd {
+
+struct OperationSpec {
+  std::string name;
+  Json arguments;
+};
+struct ColumnSpec {
+  std::string name;
+  std::vector<OperationSpec> operations;
+};
+struct PipelineSpec {
+  std::vector<ColumnSpec> columns;
+};
+
+// What one CPU thread has to work with. Thread-compatible.
+struct Worker {
+  Scratch scratch;
+  DecoderSet decoders;
+  ReadBuffer encoded;
+  SampleLocation location;
+  // Time spent by the last MakeRow calls, for the stage metrics; the caller resets them.
+  Duration decode_time{0};
+  Duration transform_time{0};
+};
+
+// How one column is made. Immutable: thread-safe.
+class ColumnPlan {
+ public:
+  virtual ~ColumnPlan() = default;
+
+  // Name, type and shape.
+  virtual const ColumnShape& shape() const = 0;
+
+  // Whether MakeRow needs the sample's bytes (an image does, a label does not).
+  virtual bool needs_bytes() const = 0;
+
+  // Writes the row of sample `key.ordinal` to `out`, shape().row_size_bytes bytes. `key.op_id` is
+  // set by the column. On an error `out` has any content.
+  // Errors: sample errors; INVALID_ARGUMENT if the picture's size is not the column's, naming both
+  // samples.
+  virtual absl::Status MakeRow(const Dataset& dataset, Bytes bytes, const DrawKey& key,
+                               Worker* worker, uint8_t* out) const = 0;
+
+  // What stands in the place of a skipped sample: zero bytes, for a label -100.
+  virtual void MakeSkippedRow(uint8_t* out) const = 0;
+};
+
+// Immutable: thread-safe.
+class PipelinePlan {
+ public:
+  // Checks names, arguments and order, and fixes the shape of every column. A column whose size
+  // would follow the picture takes the size of the first sample that can be read, by looking at the
+  // headers of at most 16; so this may wait for storage: control thread only.
+  // Errors: field errors "pipeline.<column>[<i>]…" with what is wrong and what would be right.
+  static absl::StatusOr<std::shared_ptr<const PipelinePlan>> Compile(
+      const PipelineSpec& spec, std::shared_ptr<const Dataset> dataset);
+
+  const Dataset& dataset() const { return *dataset_; }
+  int column_count() const { return static_cast<int>(columns_.size()); }
+  const ColumnPlan& column(int i) const { return *columns_[i]; }
+  std::vector<ColumnShape> shapes() const;
+  bool needs_bytes() const { return needs_bytes_; }
+
+  // 32 hexadecimal digits over columns, operations and all arguments with their defaults.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  // The most decode scratch that one sample may take on one thread; a function of the limits in the
+  // arguments.
+  int64_t scratch_bytes_max() const { return scratch_bytes_max_; }
+  // The most encoded bytes of one sample.
+  int64_t encoded_bytes_max() const { return encoded_bytes_max_; }
+
+ private:
+  PipelinePlan() = default;
+
+  std::shared_ptr<const Dataset> dataset_;
+  std::vector<std::unique_ptr<ColumnPlan>> columns_;
+  std::string fingerprint_;
+  bool needs_bytes_ = false;
+  int64_t scratch_bytes_max_ = 0;
+  int64_t encoded_bytes_max_ = 0;
+};
+
+// Schemas of what a column may begin with (DecodeImage, Label), for `batchd plugins`.
+std::vector<const Schema*> ColumnSourceSchemas();
+
+}  // namespace batchd
