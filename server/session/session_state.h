@@ -63,6 +63,7 @@ class SessionState {
   struct Planned {
     int slot;
     Address address;
+    bool operator==(const Planned&) const = default;
   };
   std::optional<Planned> PlanNext();
   // The epoch that PlanNext would plan in.
