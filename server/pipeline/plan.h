@@ -41,6 +41,9 @@ struct Worker {
   DecoderSet decoders;
   ReadBuffer encoded;
   SampleLocation location;
+  // A picture whose decode needs more than kScratchKeepBytes waits here for its share of the
+  // scratch budget; may be null (tests). The thread holds nothing else meanwhile.
+  ByteGate* scratch_gate = nullptr;
   // Time spent by the last MakeRow calls, for the stage metrics; the caller resets them.
   Duration decode_time{0};
   Duration transform_time{0};

@@ -28,9 +28,23 @@ struct SampleLocation {
   int64_t size_bytes = -1;   // -1: up to the end of the file
 };
 
+// A budget that makes its caller wait until there is room. Thread-safe.
+class ByteGate {
+ public:
+  virtual ~ByteGate() = default;
+  virtual void Acquire(int64_t size_bytes) = 0;
+  virtual void Release(int64_t size_bytes) = 0;
+};
+
 // Bytes that are read into; grows and never shrinks by itself. Thread-compatible.
 class ReadBuffer {
  public:
+  // What the buffer holds counts against `gate`, if there is one; it outlives the buffer.
+  explicit ReadBuffer(ByteGate* gate = nullptr) : gate_(gate) {}
+  ~ReadBuffer() { Free(); }
+  ReadBuffer(const ReadBuffer&) = delete;
+  ReadBuffer& operator=(const ReadBuffer&) = delete;
+
   // Room for `size_bytes`, any content; size() becomes that.
   uint8_t* Resize(size_t size_bytes);
   std::span<const uint8_t> bytes() const { return {data_.get(), size_bytes_}; }
@@ -41,6 +55,7 @@ class ReadBuffer {
   struct FreeDeleter {
     void operator()(uint8_t* p) const;
   };
+  ByteGate* const gate_;
   std::unique_ptr<uint8_t, FreeDeleter> data_;
   size_t size_bytes_ = 0;
   size_t capacity_bytes_ = 0;
