@@ -70,6 +70,7 @@ class Metrics {
   prometheus::Gauge* memory_index;          //                    {kind="index"}
   prometheus::Gauge* cpu_threads;           // batchd_cpu_threads
   prometheus::Gauge* ready;                 // batchd_ready: 1 when sessions are taken
+  prometheus::Gauge* build_info;            // batchd_build_info{version}: 1
 
   // The text format of Prometheus.
   std::string Scrape() const;
