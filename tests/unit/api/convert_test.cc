@@ -140,7 +140,7 @@ TEST(OpenFromProtoTest, BoundsDepthAndNumberOfArguments) {
   for (int i = 0; i < kArgumentValuesMax; ++i) list->add_values()->set_bool_value(true);
 
   EXPECT_THAT(OpenFromProto(deep, TransportKind::kShm), FailsWith(kInvalid, "deeper than 16"));
-  EXPECT_THAT(OpenFromProto(wide, TransportKind::kShm), FailsWith(kInvalid, "more than 65536"));
+  EXPECT_THAT(OpenFromProto(wide, TransportKind::kShm), FailsWith(kInvalid, "more than 16384"));
 }
 
 TEST(SingleFromProtoTest, TakesRankAndStartFromTheAddress) {
@@ -239,6 +239,24 @@ TEST(MessageJsonTest, LeavesUnknownFieldsOutButNotUnknownEnumValues) {
 
   EXPECT_THAT(ClientMessageFromJson(R"({"open": {"sampling": {"shuffle": "SHUFFLE_NEW"}}})"),
               FailsWith(kInvalid, "SHUFFLE_NEW"));
+}
+
+TEST(MessageJsonTest, BoundsDepthAndNumberOfValuesBeforeItParses) {
+  const std::string head = R"({"open": {"dataset": {"name": "]}\"", "arguments": {"x": )";
+  const auto nested = [&](int depth) {
+    const auto n = static_cast<size_t>(depth);
+    return head + std::string(n, '[') + std::string(n, ']') + "}}}}";
+  };
+  const auto listed = [&](int count) {
+    std::string text = head + "[1";
+    for (int i = 1; i < count; ++i) text += ",1";
+    return text + "]}}}}";
+  };
+
+  EXPECT_OK(ClientMessageFromJson(nested(30)));
+  EXPECT_THAT(ClientMessageFromJson(nested(61)), FailsWith(kInvalid, "deeper than 64"));
+  EXPECT_OK(ClientMessageFromJson(listed(30'000)));
+  EXPECT_THAT(ClientMessageFromJson(listed(33'000)), FailsWith(kInvalid, "more than 32768"));
 }
 
 TEST(MessageJsonTest, RefusesWhatIsNoMessage) {
