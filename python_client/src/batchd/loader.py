@@ -40,6 +40,7 @@ _PREFETCH_MAX: Final = 256
 _EPOCH_MAX: Final = 2**32 - 1
 
 _Result = TypeVar("_Result")
+_Iterator = TypeVar("_Iterator", bound=BatchIterator)
 
 
 class Loader:
@@ -196,17 +197,14 @@ class Loader:
         """The batches of `epoch`, from its beginning or from the loaded position. An iterator that
         is exhausted or abandoned after a batch raises `epoch` by one.
         """
-        start = self._start()
-        iterator = EpochIterator(self, start.epoch)
-        self._begin(iterator, start)
-        return iterator
+        start = self._begin()
+        return self._enter(EpochIterator(self, start.epoch))
 
     def steps(self, count: int) -> StepsIterator:
         """`count` batches from where the run stands, across epochs. What follows goes on there."""
-        start = self._start()
-        iterator = StepsIterator(self, request.check_int("count", count, 0, 2**63 - 1))
-        self._begin(iterator, start)
-        return iterator
+        request.check_int("count", count, 0, 2**63 - 1)
+        self._begin()
+        return self._enter(StepsIterator(self, count))
 
     def peek(self, n: int = 1) -> list[Batch]:
         """Copies of the next `n` batches, by a session of its own: moves nothing."""
@@ -336,6 +334,7 @@ class Loader:
     def end_epoch(self, epoch: int) -> None:
         """An iterator over `epoch` is done."""
         self._live = 0
+        self._flush()
         self._resume = None
         if self._epoch == epoch:
             self._epoch += 1
@@ -343,6 +342,7 @@ class Loader:
     def end_here(self) -> None:
         """An iterator is done; the next goes on at the position, unless it was sent elsewhere."""
         self._live = 0
+        self._flush()
         if self._epoch == self._position.epoch:
             self._resume = self._position
 
@@ -355,7 +355,8 @@ class Loader:
     def _start(self) -> Position:
         return self._resume or Position(self._epoch, 0)
 
-    def _begin(self, iterator: BatchIterator, start: Position) -> None:
+    def _begin(self) -> Position:
+        """Moves to where the next iterator starts. Errors: BatchdError if there is a live one."""
         self._check_usable()
         if self._live:
             gc.collect()  # it may be garbage in a cycle
@@ -364,8 +365,12 @@ class Loader:
                 "this loader has another live iterator; let it end, close() it, or make a second "
                 "Loader"
             )
-        self._position = start
+        self._position = self._start()
+        return self._position
+
+    def _enter(self, iterator: _Iterator) -> _Iterator:
         self._live = iterator.token
+        return iterator
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
@@ -426,6 +431,10 @@ class Loader:
             **opened.fingerprint,
         }
         self._batch_run = Run(opened.columns, self._run)
+
+    def _flush(self) -> None:
+        if self._session is not None and self._pid == os.getpid():
+            self._session.carrier.flush()
 
     def _close_session(self) -> None:
         session, self._session = self._session, None
