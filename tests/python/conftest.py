@@ -24,8 +24,14 @@ from fake_daemon import Behaviour, FakeDaemon  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BATCHD_ADDRESS", "RANK", "WORLD_SIZE", "SLURM_JOB_ID", "BATCHD_BINARY",
-                 "BATCHD_RECONNECT_TIMEOUT_SECONDS"):  # fmt: skip
+    for name in (
+        "BATCHD_ADDRESS",
+        "RANK",
+        "WORLD_SIZE",
+        "SLURM_JOB_ID",
+        "BATCHD_BINARY",
+        "BATCHD_RECONNECT_TIMEOUT_SECONDS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -11,6 +11,7 @@ As a program it stands in for the real one: fake_daemon.py serve --private --lis
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -106,18 +107,49 @@ class Slab:
         self.used = place
         self.size = align(place, PAGE)
 
-    def write(self, memory: Any, base: int, address: tuple[int, int, int, int],
-              ordinals: list[int], status: list[int], fill: bool) -> int:  # fmt: skip
+    def write(
+        self,
+        memory: Any,
+        base: int,
+        address: tuple[int, int, int, int],
+        ordinals: list[int],
+        status: list[int],
+        fill: bool,
+    ) -> int:
         epoch, step, rank, world = address
         valid = sum(1 for value in status if value in (0, 3))
-        SLAB_HEADER.pack_into(memory, base, SLAB_MAGIC, 1, len(self.columns), len(ordinals), valid,
-                              epoch, step, rank, world, self.ids, self.status, self.used)  # fmt: skip
+        SLAB_HEADER.pack_into(
+            memory,
+            base,
+            SLAB_MAGIC,
+            1,
+            len(self.columns),
+            len(ordinals),
+            valid,
+            epoch,
+            step,
+            rank,
+            world,
+            self.ids,
+            self.status,
+            self.used,
+        )
         for index, column in enumerate(self.columns):
             shape = (*column.shape, 0, 0, 0, 0)[:4]
             SLAB_COLUMN.pack_into(
-                memory, base + SLAB_HEADER.size + index * SLAB_COLUMN.size, self.values[index],
-                len(ordinals) * column.row_size, 0, 0, DTYPES[column.data_type][0],
-                len(column.shape), 0, 0, *shape, 0)  # fmt: skip
+                memory,
+                base + SLAB_HEADER.size + index * SLAB_COLUMN.size,
+                self.values[index],
+                len(ordinals) * column.row_size,
+                0,
+                0,
+                DTYPES[column.data_type][0],
+                len(column.shape),
+                0,
+                0,
+                *shape,
+                0,
+            )
         struct.pack_into(f"<{len(ordinals)}q", memory, base + self.ids, *ordinals)
         memory[base + self.status : base + self.status + len(status)] = bytes(status)
         if fill:
@@ -249,10 +281,8 @@ class Connection:
         self.parts = bytearray()
 
     def kill(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             self.peer.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     def run(self) -> None:
         try:
@@ -368,9 +398,12 @@ class Connection:
         error = behaviour.open_error
         for part, value in message.get("expected", {}).items():
             if value and value != behaviour.fingerprint[part] and error is None:
-                error = {"code": 9, "field": f"expected.{part}",
-                         "message": f"expected.{part}: the state has {value}, now it is "
-                                    f"{behaviour.fingerprint[part]}"}  # fmt: skip
+                error = {
+                    "code": 9,
+                    "field": f"expected.{part}",
+                    "message": f"expected.{part}: the state has {value}, now it is "
+                    f"{behaviour.fingerprint[part]}",
+                }
         if error is not None:
             self.say({"error": error})
             return False
@@ -378,17 +411,35 @@ class Connection:
         self.slab = Slab(behaviour.columns, run.rows_max)
         self.prefetch = message["prefetch"]
         self.epoch, self.step = (int(message["start"].get(k, 0)) for k in ("epoch", "step"))
-        self.say({"opened": {
-            "sessionId": "7", "fingerprint": behaviour.fingerprint,
-            "numSamples": str(run.n), "numClasses": str(len(behaviour.classes)),
-            "stepsPerEpoch": str(run.steps), "rowsMax": str(run.rows_max),
-            "columns": [{"name": c.name, "dataType": c.data_type,
-                         "shape": [str(s) for s in c.shape]} for c in behaviour.columns],
-            "sampling": {"onBadSample": "ON_BAD_SAMPLE_FAIL", **message["sampling"],
-                         "lastBatch": run.last_batch},
-            "prefetch": self.prefetch, "slabSizeBytes": str(self.slab.size),
-            "sourceName": "fake", "serverVersion": "0.0.0",
-        }})  # fmt: skip
+        self.say(
+            {
+                "opened": {
+                    "sessionId": "7",
+                    "fingerprint": behaviour.fingerprint,
+                    "numSamples": str(run.n),
+                    "numClasses": str(len(behaviour.classes)),
+                    "stepsPerEpoch": str(run.steps),
+                    "rowsMax": str(run.rows_max),
+                    "columns": [
+                        {
+                            "name": c.name,
+                            "dataType": c.data_type,
+                            "shape": [str(s) for s in c.shape],
+                        }
+                        for c in behaviour.columns
+                    ],
+                    "sampling": {
+                        "onBadSample": "ON_BAD_SAMPLE_FAIL",
+                        **message["sampling"],
+                        "lastBatch": run.last_batch,
+                    },
+                    "prefetch": self.prefetch,
+                    "slabSizeBytes": str(self.slab.size),
+                    "sourceName": "fake",
+                    "serverVersion": "0.0.0",
+                }
+            }
+        )
         self._add_segment(self.prefetch + behaviour.slots_extra)
         return True
 
@@ -401,16 +452,18 @@ class Connection:
         message: dict[str, Any] = {"slotCount": slots, "slabSizeBytes": str(self.slab.size)}
         if index:
             message["index"] = index  # proto3 JSON leaves a zero out
-        self.say({"segment": message}, [fd])
-        os.close(fd)
+        try:
+            self.say({"segment": message}, [fd])
+        finally:
+            os.close(fd)
 
     def _make(self) -> None:
         """Fills free slots as far as prefetch goes."""
         run, behaviour = self.run_of, self.behaviour
         while run is not None and not self.stopped and len(self.announced) < self.prefetch:
-            if behaviour.hold_after is not None and self.made >= behaviour.hold_after:
-                if not self.daemon.go.is_set():
-                    return
+            held = behaviour.hold_after is not None and self.made >= behaviour.hold_after
+            if held and not self.daemon.go.is_set():
+                return
             if behaviour.die_after is not None and self.made >= behaviour.die_after:
                 behaviour.die_after = None
                 self.kill()
@@ -440,8 +493,14 @@ class Connection:
             given = self.behaviour.row_status
             status = [given[i % len(given)] for i in range(len(rows))]
         address = (self.epoch, self.step, run.rank, run.world)
-        valid = self.slab.write(self.memory[segment], slot * self.slab.size, address,
-                                [ordinal for ordinal, _ in rows], status, self.behaviour.fill)  # fmt: skip
+        valid = self.slab.write(
+            self.memory[segment],
+            slot * self.slab.size,
+            address,
+            [ordinal for ordinal, _ in rows],
+            status,
+            self.behaviour.fill,
+        )
         self.sequence += 1
         self.announced[self.sequence] = (segment, slot)
         step = self.step
@@ -449,8 +508,24 @@ class Connection:
             step += 1
         self.made += 1
         last = int(self.step + 1 == run.steps)
-        self.peer.send(RECORD.pack(1, last, segment, slot, self.sequence, self.generation, len(rows),
-                                   valid, run.rank, self.epoch, step, run.world, 0, 0))  # fmt: skip
+        self.peer.send(
+            RECORD.pack(
+                1,
+                last,
+                segment,
+                slot,
+                self.sequence,
+                self.generation,
+                len(rows),
+                valid,
+                run.rank,
+                self.epoch,
+                step,
+                run.world,
+                0,
+                0,
+            )
+        )
         self.step += 1
         self.daemon.event("ready")
 
@@ -458,23 +533,33 @@ class Connection:
         self.stopped = True
         run = self.run_of
         assert run is not None
-        self.say({"failure": {
-            "generation": self.generation,
-            "address": {"epoch": str(self.epoch), "step": str(self.step)},
-            "next": {"epoch": str(self.epoch), "step": str(self.step + 1)},
-            **failure,
-        }})  # fmt: skip
+        self.say(
+            {
+                "failure": {
+                    "generation": self.generation,
+                    "address": {"epoch": str(self.epoch), "step": str(self.step)},
+                    "next": {"epoch": str(self.epoch), "step": str(self.step + 1)},
+                    **failure,
+                }
+            }
+        )
 
     def _say_exhausted(self) -> None:
         if self.announced or self.said_exhausted:
             return
         self.said_exhausted = True
         held = len(self.leased)
-        self.say({"exhausted": {
-            "heldSlots": str(held), "slabSizeBytes": str(self.slab.size),
-            "budgetBytes": str(held * self.slab.size), "usedBytes": str(held * self.slab.size),
-            "message": f"the trainer holds {held} batches of {self.slab.size} bytes",
-        }})  # fmt: skip
+        self.say(
+            {
+                "exhausted": {
+                    "heldSlots": str(held),
+                    "slabSizeBytes": str(self.slab.size),
+                    "budgetBytes": str(held * self.slab.size),
+                    "usedBytes": str(held * self.slab.size),
+                    "message": f"the trainer holds {held} batches of {self.slab.size} bytes",
+                }
+            }
+        )
         self.daemon.event("exhausted")
 
 

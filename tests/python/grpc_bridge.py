@@ -66,8 +66,17 @@ class GrpcBridge:
                     body = getattr(message, kind)
                     waited = body.waited_nanoseconds if kind == "take" else 0
                     flags = int(body.was_ready) if kind == "take" else 0
-                    peer.send(RECORD.pack(2 if kind == "take" else 3, flags, body.segment,
-                                          body.slot, body.sequence, *[0] * 8, waited))  # fmt: skip
+                    peer.send(
+                        RECORD.pack(
+                            2 if kind == "take" else 3,
+                            flags,
+                            body.segment,
+                            body.slot,
+                            body.sequence,
+                            *[0] * 8,
+                            waited,
+                        )
+                    )
                 else:
                     text = json_format.MessageToJson(
                         message, **{DEFAULTS: True} if kind == "open" else {}

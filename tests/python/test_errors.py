@@ -21,7 +21,7 @@ def test_a_refused_open_names_the_field(make_loader: Any, start_daemon: Any) -> 
             "code": 3,
             "message": "pipeline.image[1].size: -1 is out of range",
             "field": "pipeline.image[1].size",
-        }  # fmt: skip
+        }
     )
 
     with pytest.raises(batchd.OpenError, match="out of range") as info:
@@ -223,30 +223,63 @@ def test_the_open_message_says_what_was_asked(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("BATCHD_ADDRESS", f"unix:{daemon.path}")
     make_loader(
-        daemon, address=None, batch_size=3, shuffle=True, seed=2**64 - 1, last_batch="pad",
-        on_bad_sample="skip", max_bad_samples=0.25, prefetch=7, name="job-1",
-        columns={"image": [T.DecodeImage(), T.RandomResizedCrop((32, 48), scale=(0.5, 1.0)),
-                           T.Normalize()], "label": T.Label()},
-    )  # fmt: skip
+        daemon,
+        address=None,
+        batch_size=3,
+        shuffle=True,
+        seed=2**64 - 1,
+        last_batch="pad",
+        on_bad_sample="skip",
+        max_bad_samples=0.25,
+        prefetch=7,
+        name="job-1",
+        columns={
+            "image": [
+                T.DecodeImage(),
+                T.RandomResizedCrop((32, 48), scale=(0.5, 1.0)),
+                T.Normalize(),
+            ],
+            "label": T.Label(),
+        },
+    )
 
     message = daemon.opens[0]
 
     assert message.pop("clientVersion").startswith("batchd-python 0.1")
     assert message == {
         "dataset": {"name": "ImageFolder", "arguments": {"root": os.path.abspath("data")}},
-        "pipeline": {"columns": [
-            {"name": "image", "operations": [
-                {"name": "DecodeImage", "arguments": {}},
-                {"name": "RandomResizedCrop",
-                 "arguments": {"size": [32, 48], "scale": [0.5, 1.0]}},
-                {"name": "Normalize", "arguments": {}}]},
-            {"name": "label", "operations": [{"name": "Label", "arguments": {}}]}]},
-        "sampling": {"seed": "18446744073709551615", "shuffle": "SHUFFLE_FEISTEL",
-                     "globalBatchSize": "6", "lastBatch": "LAST_BATCH_PAD",
-                     "onBadSample": "ON_BAD_SAMPLE_SKIP", "maxBadShare": 0.25},
-        "rank": 1, "worldSize": 2, "start": {"epoch": "0", "step": "0"}, "prefetch": 7,
-        "transport": "TRANSPORT_SHM", "job": "job-1", "expected": {},
-    }  # fmt: skip
+        "pipeline": {
+            "columns": [
+                {
+                    "name": "image",
+                    "operations": [
+                        {"name": "DecodeImage", "arguments": {}},
+                        {
+                            "name": "RandomResizedCrop",
+                            "arguments": {"size": [32, 48], "scale": [0.5, 1.0]},
+                        },
+                        {"name": "Normalize", "arguments": {}},
+                    ],
+                },
+                {"name": "label", "operations": [{"name": "Label", "arguments": {}}]},
+            ]
+        },
+        "sampling": {
+            "seed": "18446744073709551615",
+            "shuffle": "SHUFFLE_FEISTEL",
+            "globalBatchSize": "6",
+            "lastBatch": "LAST_BATCH_PAD",
+            "onBadSample": "ON_BAD_SAMPLE_SKIP",
+            "maxBadShare": 0.25,
+        },
+        "rank": 1,
+        "worldSize": 2,
+        "start": {"epoch": "0", "step": "0"},
+        "prefetch": 7,
+        "transport": "TRANSPORT_SHM",
+        "job": "job-1",
+        "expected": {},
+    }
 
 
 def test_shuffle_words(make_loader: Any, daemon: FakeDaemon) -> None:

@@ -226,4 +226,5 @@ def test_more_releases_than_a_datagram_holds(make_loader: Make, start_daemon: An
     next(loader.steps(1))
 
     daemon.wait_for("release", 200)
+    daemon.wait_for("take", 201)
     assert np.unique([sequence for sequence, *_ in daemon.takes]).size == 201

@@ -107,7 +107,7 @@ class Batch:
     or at release(). sample_ids, row_status and valid are copies: keeping them keeps nothing else.
     """
 
-    __slots__ = ("_memory", "_record", "_released", "_run", "_slab")
+    __slots__ = ("_fields", "_memory", "_record", "_released", "_run", "_slab")
 
     def __init__(self, record: wire.Record, memory: Any, run: Run) -> None:
         """`memory` is a lease on a slab, or an array of this process."""
@@ -116,6 +116,7 @@ class Batch:
         self._run = run
         self._released = False
         self._slab: Any = None
+        self._fields: tuple[int, ...] = ()  # of the slab's header, once somebody asked
 
     @property
     def epoch(self) -> int:
@@ -234,12 +235,15 @@ class Batch:
         return self._slab
 
     def _header(self) -> tuple[int, ...]:
+        if self._fields and self._slab is not None:
+            return self._fields
         header = wire.SLAB_HEADER.unpack_from(self._bytes())
         if header[0] != wire.SLAB_MAGIC or header[1] != wire.SLAB_VERSION:
             raise ProtocolError(
                 f"a slab has magic number {header[0]:#x} and version {header[1]}, not "
                 f"{wire.SLAB_MAGIC:#x} and {wire.SLAB_VERSION}"
             )
+        self._fields = header
         return header
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -35,8 +35,10 @@ _WAIT_SECONDS_MAX_FREE_THREADED: Final = 0.002
 _DATAGRAM_BYTES_MAX: Final = wire.FRAGMENT_BYTES_MAX + wire.FRAGMENT.size
 _FDS_PER_DATAGRAM_MAX: Final = 16
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(4 * _FDS_PER_DATAGRAM_MAX)
-_RECEIVE_FLAGS: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000)
-_SEND_FLAGS: Final = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
+# Plain numbers: the enumerations of the standard library take microseconds to combine.
+_RECEIVE_FLAGS: Final = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000))
+_SEND_FLAGS: Final = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+_CUT_FLAGS: Final = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)
 
 _is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
 
@@ -259,14 +261,8 @@ class ShmCarrier:
             raise ConnectionLost("the daemon has closed the connection")
         if ancillary:
             self._keep_fds(ancillary)
-        if flags & socket.MSG_CTRUNC:
-            raise BatchdError(
-                "a segment's file descriptor was lost on the way: this process may open no more "
-                "files; raise the limit with `ulimit -n`",
-                code="RESOURCE_EXHAUSTED",
-            )
-        if flags & socket.MSG_TRUNC:
-            raise ProtocolError(f"a datagram is longer than {_DATAGRAM_BYTES_MAX} bytes")
+        if flags & _CUT_FLAGS:
+            raise _cut_error(flags)
         kind = self._buffer[0]
         if kind == wire.READY and size % wire.RECORD_BYTES == 0:
             for fields in wire.RECORD.iter_unpack(self._view[:size]):
@@ -300,6 +296,16 @@ class ShmCarrier:
             )
         finally:
             os.close(fd)
+
+
+def _cut_error(flags: int) -> BatchdError:
+    if flags & socket.MSG_CTRUNC:
+        return BatchdError(
+            "a segment's file descriptor was lost on the way: this process may open no more files; "
+            "raise the limit with `ulimit -n`",
+            code="RESOURCE_EXHAUSTED",
+        )
+    return ProtocolError(f"a datagram is longer than {_DATAGRAM_BYTES_MAX} bytes")
 
 
 def _connect(path: str) -> socket.socket:

@@ -320,14 +320,15 @@ class Loader:
         def take(session: Session) -> Batch:
             session.seek(self._position)
             record, memory = session.take_next()
+            position = session.next
+            assert position is not None  # take_next() has moved it
+            self._position = position
             return Batch(record, memory, self._batch_run)
 
         try:
             batch = self._with_session(take)
         except Failure as failure:
             raise self._to_user_error(failure) from None
-        record = batch._record
-        self._position = Position.after(record.epoch, record.step, bool(record.flags & 1))
         self._resume = None
         return batch
 
