@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The socket door: sessions of trainers on this machine, over a SOCK_SEQPACKET Unix socket. It speaks
-// proto/shm/wire.h: a Hello each way, JSON messages in fragments, binary READY, TAKE and RELEASE. It
-// turns all of that into calls of the SessionManager and back, and passes segments by descriptor.
+// The socket door: sessions of trainers on this machine, over a SOCK_SEQPACKET Unix socket. It
+// speaks proto/shm/wire.h: a Hello each way, JSON messages in fragments, binary READY, TAKE and
+// RELEASE. It turns all of that into calls of the SessionManager and back, and passes segments by
+// descriptor.
 //
 // A dead client is seen by end of file and by its pidfd: SO_PEERPIDFD (Linux 6.5 and later), else
 // pidfd_open of SO_PEERCRED's pid, re-checked by start time, else end of file alone.
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,7 +24,8 @@ enum class PeerWatch { kBest, kPeerPidfd, kPidfdOpen, kEndOfFile };
 
 struct SocketDoorOptions {
   std::string path;
-  // Who may connect besides root: this user only (a private daemon), or whoever the socket's mode lets.
+  // Who may connect besides root: this user only (a private daemon), or whoever the socket's mode
+  // lets.
   bool same_user_only = true;
   // Each way can be forced in tests.
   PeerWatch peer_watch = PeerWatch::kBest;

@@ -18,6 +18,12 @@ Clock* Clock::Real() {
   return &clock;
 }
 
+int64_t FileTimeNs() {
+  timespec ts{};
+  clock_gettime(CLOCK_REALTIME, &ts);
+  return ts.tv_sec * int64_t{1'000'000'000} + ts.tv_nsec;
+}
+
 Duration ThreadCpuTime() {
   timespec ts{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);

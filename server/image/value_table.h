@@ -27,7 +27,7 @@ enum class Layout : uint8_t { kHwc, kChw };
 uint16_t ToFloat16(float value);
 uint16_t ToBfloat16(float value);
 
-// Immutable after Finish; then thread-safe.
+// Thread-compatible while it is filled; after that only read, and so thread-safe.
 class ValueTable {
  public:
   // Starts as the identity, uint8.
@@ -38,7 +38,12 @@ class ValueTable {
   // Value operations; in place, on all entries.
   void DivideBy255();  // to float32
   void Normalize(const std::array<float, 3>& mean, const std::array<float, 3>& std);
+  // float16 and bfloat16 round to the nearest, ties to even; uint8 cuts towards zero and clamps to
+  // [0, 255]. No cast scales. Not to int64.
   void CastTo(DType dtype);
+
+  // Whether Write in HWC is a plain copy.
+  bool is_identity() const;
 
   // Writes `picture` through the table to `out`, dense, in `layout`. `out` has
   // height * width * 3 * DTypeSizeBytes(dtype()) bytes, aligned to the value's size.
@@ -50,6 +55,7 @@ class ValueTable {
  private:
   DType dtype_ = DType::kUint8;
   std::array<std::array<float, 256>, 3> values_;
+  std::array<std::array<uint16_t, 256>, 3> bits_ = {};  // the same in a 16-bit type, if that is dtype_
 };
 
 }  // namespace batchd

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Batch is one batch in the making. Its rows have their places in the slab before anything is
-// read, so they may be finished in any order and by any thread; the row that is finished last writes
-// the header and seals the batch.
+// read, so they may be finished in any order and by any thread; the row that is finished last
+// writes the header and seals the batch.
 
 #pragma once
 
@@ -41,8 +41,8 @@ struct RowFailure {
   absl::Status status;
 };
 
-// Reused for one address after the other. Begin, rows() and the results belong to the event loop; in
-// between, threads call FinishRow and friends, each for its own rows.
+// Reused for one address after the other. Begin, rows() and the results belong to the event loop;
+// in between, threads call FinishRow and friends, each for its own rows.
 class Batch {
  public:
   // `done` is called once per Begin, by the thread that finishes the last row. `plan` and the

@@ -104,8 +104,8 @@ absl::StatusOr<bool> RowMaker::GetBytes(RowTask* task, Bytes* bytes) {
   }
   const PipelinePlan& pipeline = *task->batch->plan().pipeline;
   pipeline.dataset().Locate(task->ordinal, &worker_.location);
-  const auto inline_max = static_cast<size_t>(
-      std::min<int64_t>(kInlineReadBytesMax, pipeline.encoded_bytes_max()));
+  const auto inline_max =
+      static_cast<size_t>(std::min<int64_t>(kInlineReadBytesMax, pipeline.encoded_bytes_max()));
   absl::StatusOr<TryReadResult> result =
       pipeline.dataset().source()->TryRead(worker_.location, inline_max, &worker_.encoded);
   // A fault that may pass is the readers' to try again.
@@ -130,9 +130,9 @@ absl::Status RowMaker::MakeColumns(const RowTask& task, Bytes bytes) {
                     .epoch = static_cast<uint32_t>(task.batch->address().epoch)};
   worker_.decode_time = worker_.transform_time = Duration(0);
   for (int i = 0; i < plan.pipeline->column_count(); ++i) {
-    BATCHD_RETURN_IF_ERROR(plan.pipeline->column(i).MakeRow(
-        plan.pipeline->dataset(), bytes, key, &worker_,
-        plan.layout.row(task.batch->slab(), i, task.row)));
+    BATCHD_RETURN_IF_ERROR(
+        plan.pipeline->column(i).MakeRow(plan.pipeline->dataset(), bytes, key, &worker_,
+                                         plan.layout.row(task.batch->slab(), i, task.row)));
   }
   if (plan.pipeline->needs_bytes()) {
     Observe(metrics_->stage_duration[static_cast<int>(Stage::kDecode)],

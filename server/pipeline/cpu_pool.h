@@ -14,8 +14,8 @@
 
 namespace batchd {
 
-// Files above this are read by a reader even when the page cache has them, so that the encoded bytes
-// that CPU threads hold stay small.
+// Files above this are read by a reader even when the page cache has them, so that the encoded
+// bytes that CPU threads hold stay small.
 inline constexpr size_t kInlineReadBytesMax = size_t{4} << 20;
 
 struct CpuPoolOptions {

@@ -4,8 +4,8 @@
 // memory, read them, and put them back into the WorkQueue. The bytes that wait for decoding are
 // bounded by a budget; a reader waits until there is room.
 //
-// What may pass (UNAVAILABLE) is tried again, with a growing pause, before the row fails: the bytes of
-// a batch never depend on luck.
+// What may pass (UNAVAILABLE) is tried again, with a growing pause, before the row fails: the bytes
+// of a batch never depend on luck.
 
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one ready queue: rows that can be made now, of all sessions, most urgent first. The most urgent
-// session is the one with the fewest batches ready and not taken; within it, rows whose bytes have
-// been fetched come first (they hold memory), then the oldest batch's rows in order.
+// The one ready queue: rows that can be made now, of all sessions, most urgent first. The most
+// urgent session is the one with the fewest batches ready and not taken; within it, rows whose
+// bytes have been fetched come first (they hold memory), then the oldest batch's rows in order.
 
 #pragma once
 
@@ -21,8 +21,8 @@ namespace batchd {
 struct RowTask {
   Batch* batch = nullptr;
   int64_t row = 0;
-  int64_t ordinal = 0;   // of the sample that is tried: the row's own, or a substitute
-  int substitute = -1;   // its place in the chain; -1: the row's own sample
+  int64_t ordinal = 0;     // of the sample that is tried: the row's own, or a substitute
+  int substitute = -1;     // its place in the chain; -1: the row's own sample
   absl::Status own_fault;  // why the row's own sample was not good
   // Set when a reader has been asked: the bytes, or why there are none.
   std::unique_ptr<ReadBuffer> fetched;

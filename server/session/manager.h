@@ -85,9 +85,9 @@ struct ManagerOptions {
 
 using SessionId = int64_t;
 
-// All calls on the event loop, but for the constructor and destructor. The loop, metrics and outputs
-// outlive the manager's use of them; an output is not called after Close(id) has returned or after
-// its OnError.
+// All calls on the event loop, but for the constructor and destructor. The loop, metrics and
+// outputs outlive the manager's use of them; an output is not called after Close(id) has returned
+// or after its OnError.
 class SessionManager {
  public:
   static std::unique_ptr<SessionManager> Create(const ManagerOptions& options, EventLoop* loop,
@@ -101,8 +101,9 @@ class SessionManager {
   virtual void Describe(OpenRequest request,
                         std::function<void(absl::StatusOr<OpenedInfo>)> done) = 0;
 
-  // Client events. Unknown ids are ignored (the session has just ended). A take or release that does
-  // not fit what the slot holds, or a generation that does not grow, ends the session with OnError.
+  // Client events. Unknown ids are ignored (the session has just ended). A take or release that
+  // does not fit what the slot holds, or a generation that does not grow, ends the session with
+  // OnError.
   virtual void Take(SessionId id, const SlotRef& ref, Duration waited, bool was_ready) = 0;
   virtual void Release(SessionId id, const SlotRef& ref) = 0;
   virtual void Seek(SessionId id, uint32_t generation, const Position& position) = 0;

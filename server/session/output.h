@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a session says to its client, in the domain's words. A transport carries it out; a door turns
-// the rest into its messages. All calls come on the event loop, in the order in which they happen.
+// What a session says to its client, in the domain's words. A transport carries it out; a door
+// turns the rest into its messages. All calls come on the event loop, in the order in which they
+// happen.
 
 #pragma once
 

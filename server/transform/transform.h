@@ -60,6 +60,8 @@ struct TransformKind {
   // `arguments` have passed CheckArguments with the schema. Errors: a field error relative to the
   // operation, for what a schema cannot say.
   absl::StatusOr<std::unique_ptr<Transform>> (*make)(const Json& arguments);
+  // Whether Plan draws: the operation then needs an op id that no other one has.
+  bool is_random = false;
 };
 
 // All kinds of this build, in the order of the reference page.

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// JPEG through libjpeg-turbo, with the settings of Pillow: accurate integer IDCT, smooth chroma.
+//
+// libjpeg goes on over damage with a warning and grey pixels. Here each such warning is an error,
+// since a training run would never notice.
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs FILE and size_t, and jerror.h needs jpeglib.h.
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+#include <csetjmp>
+#include <memory>
+
+#include "server/base/check.h"
+#include "server/base/status.h"
+#include "server/decoder/decoder.h"
+#include "server/decoder/jpeg_scan.h"
+#include "server/decoder/size_limits.h"
+
+namespace batchd {
+namespace {
+
+// A picture of many scans costs (pixels x scans) of work for a few bytes a scan. Encoders write 10
+// to 20. At the limits the work is under 5 s on a slow core; arithmetic coding is about 4 times as
+// slow.
+constexpr int64_t kScansMax = 1000;
+constexpr int64_t kPixelScansMax = int64_t{1} << 30;
+constexpr int64_t kArithmeticCost = 4;
+
+// Two bytes are enough to say "JPEG" if there are no more.
+bool Matches(Bytes bytes) {
+  if (bytes.size() < 2 || bytes[0] != 0xFF || bytes[1] != 0xD8) return false;
+  return bytes.size() == 2 || bytes[2] == 0xFF;
+}
+
+// Where libjpeg's errors arrive. `base` comes first: libjpeg gives its address back.
+struct ErrorTrap {
+  jpeg_error_mgr base;
+  std::jmp_buf back;
+  int code = 0;
+  char text[JMSG_LENGTH_MAX] = {};
+};
+
+[[noreturn]] void Leave(j_common_ptr info) {
+  auto* trap = reinterpret_cast<ErrorTrap*>(info->err);
+  trap->code = info->err->msg_code;
+  info->err->format_message(info, trap->text);
+  std::longjmp(trap->back, 1);
+}
+
+bool IsHarmless(const jpeg_error_mgr& error) {
+  switch (error.msg_code) {
+    case JWRN_ADOBE_XFORM:     // Taken as YCbCr or YCCK.
+    case JWRN_JFIF_MAJOR:      // A version number.
+    case JWRN_NOT_SEQUENTIAL:  // Scan parameters that a sequential picture does not use.
+      return true;
+    case JWRN_EXTRANEOUS_DATA: {
+      // Stray bytes between segments. Before a restart marker they mean that the blocks before it
+      // ended too early, so some are wrong.
+      const int marker = error.msg_parm.i[1];
+      return marker < JPEG_RST0 || marker > JPEG_RST0 + 7;
+    }
+    default:
+      return false;
+  }
+}
+
+void OnMessage(j_common_ptr info, int level) {
+  const bool is_warning = level < 0;  // The rest are traces.
+  if (is_warning && !IsHarmless(*info->err)) Leave(info);
+}
+
+void OnText(j_common_ptr) {}
+
+void OnNothing(j_decompress_ptr) {}
+
+// All bytes are in the buffer from the start, so this is the end of them.
+boolean OnEndOfBytes(j_decompress_ptr info) {
+  info->err->msg_code = JERR_INPUT_EOF;
+  Leave(reinterpret_cast<j_common_ptr>(info));
+}
+
+void OnSkip(j_decompress_ptr info, long count) {
+  if (count <= 0) return;
+  if (static_cast<unsigned long>(count) > info->src->bytes_in_buffer) OnEndOfBytes(info);
+  info->src->next_input_byte += count;
+  info->src->bytes_in_buffer -= count;
+}
+
+SampleReason ReasonOf(int code, const jpeg_decompress_struct& info) {
+  switch (code) {
+    case JERR_INPUT_EOF:
+    case JWRN_JPEG_EOF:
+      return SampleReason::kTruncated;
+    case JERR_IMAGE_TOO_BIG:
+    case JERR_WIDTH_OVERFLOW:
+      return SampleReason::kTooLarge;
+    case JERR_EMPTY_IMAGE:  // A height of 0 says that it comes after the scan.
+      return info.image_height == 0 && info.image_width > 0 ? SampleReason::kUnsupported
+                                                            : SampleReason::kCorrupt;
+    case JERR_UNKNOWN_MARKER: {  // JPEG-LS and hierarchical pictures begin with one.
+      const int marker = info.err->msg_parm.i[0];
+      return marker == 0xF7 || marker == 0xDE ? SampleReason::kUnsupported : SampleReason::kCorrupt;
+    }
+    case JERR_BAD_PRECISION:
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_COMPONENT_COUNT:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_FRACT_SAMPLE_NOTIMPL:
+    case JERR_CCIR601_NOTIMPL:
+    case JERR_ARITH_NOTIMPL:
+    case JERR_NOT_COMPILED:
+    case JERR_NOTIMPL:
+      return SampleReason::kUnsupported;
+    default:
+      return SampleReason::kCorrupt;
+  }
+}
+
+// Pillow's conversion of the samples as Adobe stores them, which Pillow assumes of every JPEG of
+// four components: 255 is no ink. In place, since a pixel shrinks.
+void CmykToRgb(uint8_t* pixels, int width) {
+  const uint8_t* in = pixels;
+  uint8_t* rgb = pixels;
+  for (int x = 0; x < width; ++x, in += 4, rgb += 3) {
+    const int light = in[3];
+    for (int c = 0; c < 3; ++c) {
+      const int product = (255 - in[c]) * light + 128;  // Pillow's MULDIV255, rounding.
+      const int value = light - (((product >> 8) + product) >> 8);
+      rgb[c] = static_cast<uint8_t>(value < 0 ? 0 : value);
+    }
+  }
+}
+
+// One picture being read. libjpeg's object is made for each: it keeps tables from one picture for
+// the next, and then the pixels of a picture without tables would depend on what came before. To
+// make one costs under a microsecond.
+class JpegReader {
+ public:
+  explicit JpegReader(Bytes bytes) : bytes_(bytes) {
+    info_.err = jpeg_std_error(&trap_.base);
+    trap_.base.error_exit = Leave;
+    trap_.base.emit_message = OnMessage;
+    trap_.base.output_message = OnText;
+    source_.init_source = OnNothing;
+    source_.fill_input_buffer = OnEndOfBytes;
+    source_.skip_input_data = OnSkip;
+    source_.resync_to_restart = jpeg_resync_to_restart;
+    source_.term_source = OnNothing;
+    source_.next_input_byte = bytes.data();
+    source_.bytes_in_buffer = bytes.size();
+  }
+  ~JpegReader() { jpeg_destroy_decompress(&info_); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  // Reads up to the first scan and chooses the output.
+  absl::Status ReadHeader() {
+    BATCHD_RETURN_IF_ERROR(Guard([this] {
+      jpeg_create_decompress(&info_);
+      info_.src = &source_;
+      jpeg_read_header(&info_, TRUE);
+    }));
+    if (info_.num_components != 1 && info_.num_components != 3 && info_.num_components != 4) {
+      return SampleErr(SampleReason::kUnsupported, "{} colour components; 1, 3 or 4 are handled",
+                       info_.num_components);
+    }
+    info_.out_color_space = info_.num_components == 4 ? JCS_CMYK : JCS_RGB;
+    info_.dct_method = JDCT_ISLOW;
+    info_.do_fancy_upsampling = TRUE;
+    return absl::OkStatus();
+  }
+
+  int height() const { return static_cast<int>(info_.image_height); }
+  int width() const { return static_cast<int>(info_.image_width); }
+
+  // What can be told from the markers: whether the picture ends, and what its scans would cost.
+  absl::Status CheckScans() {
+    const JpegScans scans = SurveyJpegScans({source_.next_input_byte, source_.bytes_in_buffer});
+    if (!scans.ends) {
+      return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
+    }
+    if (jpeg_has_multiple_scans(&info_) == FALSE) return absl::OkStatus();
+    const int64_t cost = info_.arith_code ? kArithmeticCost : 1;
+    const int64_t pixel_scans = int64_t{height()} * width() * scans.count * cost;
+    if (scans.count > kScansMax || pixel_scans > kPixelScansMax) {
+      return SampleErr(SampleReason::kTooLarge,
+                       "{} scans of {}x{} pixels; the limits are {} scans and {} pixels over all "
+                       "scans, arithmetic coding counted {} times",
+                       scans.count, width(), height(), kScansMax, kPixelScansMax, kArithmeticCost);
+    }
+    return absl::OkStatus();
+  }
+
+  // Decodes rows from the top to the region's last one.
+  absl::Status DecodeRows(const Box& region, Scratch* scratch, RowSink* sink) {
+    BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_start_decompress(&info_); }));
+    BATCHD_RETURN_IF_ERROR(CheckComponents());
+    const size_t pixel_bytes = info_.output_components;
+    uint8_t* row = scratch->Get(ScratchArea::kDecoder, pixel_bytes * info_.output_width);
+    uint8_t* const first = row + pixel_bytes * region.left;
+    return Guard([&] {
+      for (int y = 0; y < region.top + region.height; ++y) {
+        jpeg_read_scanlines(&info_, &row, 1);
+        if (y < region.top) continue;
+        if (pixel_bytes == 4) CmykToRgb(first, region.width);
+        sink->PutRow(first);
+      }
+    });
+  }
+
+ private:
+  // Runs calls into libjpeg. An error leaves `step` by a jump, so nothing in it may need a
+  // destructor while libjpeg runs.
+  template <typename Step>
+  absl::Status Guard(const Step& step) {
+    if (setjmp(trap_.back) == 0) {
+      step();
+      return absl::OkStatus();
+    }
+    if (trap_.code == JERR_OUT_OF_MEMORY) {
+      return Err(absl::StatusCode::kResourceExhausted, "no memory to decode a JPEG of {}x{} pixels",
+                 width(), height());
+    }
+    return SampleErr(ReasonOf(trap_.code, info_), "{} (near byte {} of {})", trap_.text,
+                     bytes_.size() - source_.bytes_in_buffer, bytes_.size());
+  }
+
+  // A component without a scan would come out flat and in silence.
+  absl::Status CheckComponents() const {
+    for (int i = 0; i < info_.num_components; ++i) {
+      if (info_.comp_info[i].quant_table == nullptr) {
+        return SampleErr(SampleReason::kCorrupt, "no scan has colour component {} of {}", i + 1,
+                         info_.num_components);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const Bytes bytes_;
+  ErrorTrap trap_;
+  jpeg_source_mgr source_ = {};
+  jpeg_decompress_struct info_ = {};
+};
+
+// Holds nothing from picture to picture; see JpegReader.
+class JpegDecoder final : public ImageDecoder {
+ public:
+  absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
+    JpegReader reader(bytes);
+    BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
+    return CheckedSize(reader.height(), reader.width(), limits);
+  }
+
+  absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) override {
+    JpegReader reader(bytes);
+    BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
+    BATCHD_CHECK(LiesInside(region, {reader.height(), reader.width()}));
+    BATCHD_RETURN_IF_ERROR(reader.CheckScans());
+    return reader.DecodeRows(region, scratch, sink);
+  }
+};
+
+#define BATCHD_TEXT_OF(x) #x
+#define BATCHD_TEXT(x) BATCHD_TEXT_OF(x)
+
+}  // namespace
+
+extern const DecoderKind kJpegDecoder;
+const DecoderKind kJpegDecoder = {
+    .name = "jpeg",
+    .sentence = "JPEG, sequential and progressive, of 8 bits: grey, YCbCr, RGB, CMYK and YCCK.",
+    .matches = Matches,
+    .make = []() -> std::unique_ptr<ImageDecoder> { return std::make_unique<JpegDecoder>(); },
+    .build = [] { return std::string("libjpeg-turbo " BATCHD_TEXT(LIBJPEG_TURBO_VERSION)); },
+};
+
+}  // namespace batchd

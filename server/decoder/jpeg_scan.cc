@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/decoder/jpeg_scan.h"
+
+#include <cstring>
+
+namespace batchd {
+namespace {
+
+constexpr uint8_t kSof0 = 0xC0;  // The first marker that begins a segment.
+constexpr uint8_t kRst0 = 0xD0;
+constexpr uint8_t kSoi = 0xD8;
+constexpr uint8_t kEoi = 0xD9;
+constexpr uint8_t kSos = 0xDA;
+
+// Restart markers and a second start stand alone; so does everything below SOF0, where 00 is a
+// stuffed data byte and the rest is not defined.
+bool StandsAlone(uint8_t marker) { return marker < kSof0 || (marker >= kRst0 && marker <= kSoi); }
+
+}  // namespace
+
+JpegScans SurveyJpegScans(std::span<const uint8_t> data) {
+  JpegScans scans;
+  const uint8_t* at = data.data();
+  const uint8_t* const end = at + data.size();
+  while (at < end) {
+    at = static_cast<const uint8_t*>(std::memchr(at, 0xFF, end - at));
+    if (at == nullptr) return scans;
+    while (at < end && *at == 0xFF) ++at;  // A marker may be preceded by any number of these.
+    if (at == end) return scans;
+    const uint8_t marker = *at++;
+    if (marker == kEoi) {
+      scans.ends = true;
+      return scans;
+    }
+    if (StandsAlone(marker)) continue;
+    if (marker == kSos) ++scans.count;
+    if (end - at < 2) return scans;
+    // Skipped whole: what looks like an end marker in there is part of a table or a thumbnail.
+    const int64_t length = at[0] << 8 | at[1];
+    if (length > end - at) return scans;
+    at += length;
+  }
+  return scans;
+}
+
+}  // namespace batchd

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DecodeImage and what follows it. The geometry of a sample is known from its header and its draws,
+// so only the box that the first stage needs is decoded; the last step writes the values into the
+// row.
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "server/base/check.h"
+#include "server/base/clock.h"
+#include "server/base/status.h"
+#include "server/pipeline/column.h"
+
+namespace batchd {
+namespace {
+
+constexpr int kChannels = 3;
+constexpr int kProbesMax = 16;
+constexpr double kPixelsMax = 4294836225.0;  // 65535 x 65535, the largest JPEG
+
+// Scratch of one sample in bytes per pixel of DecodeImage's max_pixels, which also limits what each
+// stage makes: a progressive JPEG's coefficients (three channels of 16 bits), the decoded box, the
+// output of a stage, and what lies between the two passes of a resize, which is never more than the
+// larger of the resize's input and output.
+constexpr int64_t kCoefficientBytesPerPixel = 2 * kChannels;
+constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
+// Tables of a resize: at most 2 * 3 * 65535 + 5 * 65535 weights for each side, and the decoder's
+// rows.
+constexpr int64_t kTableBytes = int64_t{16} << 20;
+
+const Schema& GetSchema() {
+  static const auto* const schema = new Schema{
+      .name = "DecodeImage",
+      .sentence = "Decodes the sample's picture to 8-bit RGB, height x width x channels.",
+      .params = {{.name = "max_pixels",
+                  .type = ParamType::kInt,
+                  .sentence = "The most pixels a picture may have, as stored and after each "
+                              "operation; above it is too_large.",
+                  .default_value = 67108864,
+                  .min = 1,
+                  .max = kPixelsMax},
+                 {.name = "max_encoded_bytes",
+                  .type = ParamType::kInt,
+                  .sentence = "The most bytes a sample may have; above it is too_large.",
+                  .default_value = 67108864,
+                  .min = 1,
+                  .max = 4294967296.0}}};
+  return *schema;
+}
+
+// The rows of a decoder, one below the other.
+class PictureSink : public RowSink {
+ public:
+  explicit PictureSink(const Picture& picture) : picture_(picture) {}
+  void PutRow(const uint8_t* rgb) override {
+    BATCHD_CHECK(rows_ < picture_.height);
+    std::memcpy(picture_.data + rows_ * picture_.stride_bytes, rgb,
+                static_cast<size_t>(picture_.width) * kChannels);
+    ++rows_;
+  }
+  int rows() const { return rows_; }
+
+ private:
+  const Picture picture_;
+  int rows_ = 0;
+};
+
+struct Step {
+  std::unique_ptr<Transform> transform;
+  uint16_t op_id;
+};
+
+int64_t PixelsOf(ImageSize size) { return int64_t{size.height} * size.width; }
+
+Picture DensePicture(ImageSize size, uint8_t* data) {
+  return {data, size.height, size.width, int64_t{size.width} * kChannels};
+}
+
+ConstPicture PartOf(const Picture& picture, const Box& box) {
+  return {picture.data + box.top * picture.stride_bytes + int64_t{box.left} * kChannels, box.height,
+          box.width, picture.stride_bytes};
+}
+
+// Whether the stage's output is its box as it is.
+bool IsTrivial(const GeometryStage& stage) {
+  return !stage.resizes() && stage.window == Box{0, 0, stage.box.height, stage.box.width} &&
+         !stage.flip_horizontal && !stage.flip_vertical;
+}
+
+class ImageColumn : public ColumnPlan {
+ public:
+  ImageColumn(std::string path, std::vector<Step> steps, const DecodeLimits& limits,
+              int64_t encoded_bytes_max)
+      : path_(std::move(path)),
+        steps_(std::move(steps)),
+        limits_(limits),
+        encoded_bytes_max_(encoded_bytes_max) {}
+
+  // Runs the operations' Prepare; `operations` are those of steps_, for their paths.
+  absl::Status Prepare(const std::string& name, std::span<const CheckedOperation> operations);
+  // Fixes the size of the rows, by looking at samples where it depends on the picture.
+  absl::Status FixSize(const Dataset& dataset);
+
+  const ColumnShape& shape() const override { return shape_; }
+  bool needs_bytes() const override { return true; }
+  absl::Status MakeRow(const Dataset& dataset, Bytes bytes, const DrawKey& key, Worker* worker,
+                       uint8_t* out) const override;
+  void MakeSkippedRow(uint8_t* out) const override {
+    std::memset(out, 0, static_cast<size_t>(shape_.row_size_bytes));
+  }
+
+ private:
+  absl::StatusOr<ImageDecoder*> FindDecoder(Bytes bytes, Worker* worker) const;
+  absl::StatusOr<GeometryPlan> PlanGeometry(ImageSize picture, DrawKey key) const;
+  absl::StatusOr<ImageSize> ProbeSample(const Dataset& dataset, int64_t ordinal,
+                                        Worker* worker) const;
+  absl::Status WrongSize(const Dataset& dataset, const DrawKey& key, ImageSize size) const;
+  absl::Status DecodeAndTransform(ImageDecoder* decoder, const GeometryPlan& plan, Bytes bytes,
+                                  Worker* worker, uint8_t* out) const;
+
+  const std::string path_;
+  const std::vector<Step> steps_;
+  const DecodeLimits limits_;
+  const int64_t encoded_bytes_max_;
+  RowFormat format_;
+  ValueTable table_;
+  bool writes_pixels_ = false;  // a row is the picture itself, 8-bit HWC
+  ImageSize size_;
+  int64_t size_from_ordinal_ = -1;  // whose size it is; -1: that of the operations
+  ColumnShape shape_;
+};
+
+absl::Status ImageColumn::Prepare(const std::string& name,
+                                  std::span<const CheckedOperation> operations) {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const absl::Status prepared = steps_[i].transform->Prepare(&format_, &table_);
+    if (!prepared.ok()) {
+      return FieldErr(operations[i].path, "{}", std::string(prepared.message()));
+    }
+  }
+  shape_.name = name;
+  shape_.dtype = format_.dtype;
+  writes_pixels_ = table_.is_identity() && format_.layout == Layout::kHwc;
+  return absl::OkStatus();
+}
+
+absl::Status ImageColumn::FixSize(const Dataset& dataset) {
+  if (format_.size.has_value()) {
+    size_ = *format_.size;
+    if (PixelsOf(size_) > limits_.pixels_max) {
+      return FieldErr(path_,
+                      "a row of {}x{} (height x width) has more than max_pixels={}; make it "
+                      "smaller or raise max_pixels of DecodeImage",
+                      size_.height, size_.width, limits_.pixels_max);
+    }
+  } else {
+    Worker worker;
+    const auto probes = static_cast<int>(std::min<int64_t>(kProbesMax, dataset.num_samples()));
+    absl::Status first_error;
+    for (int i = 0; i < probes && size_from_ordinal_ < 0; ++i) {
+      const auto size = ProbeSample(dataset, i, &worker);
+      if (size.ok()) {
+        size_ = *size;
+        size_from_ordinal_ = i;
+      } else if (!SampleReasonOf(size.status()).has_value()) {
+        return Annotate(size.status(), dataset.NameOf(i));  // the storage, not the sample
+      } else if (first_error.ok()) {
+        first_error = Annotate(size.status(), dataset.NameOf(i));
+      }
+    }
+    if (size_from_ordinal_ < 0) {
+      return FieldErr(path_,
+                      "the size of rows follows the pictures, and none of the first {} can be read "
+                      "({}); add T.Resize((h, w)) or a crop",
+                      probes, std::string(first_error.message()));
+    }
+  }
+  shape_.shape = format_.layout == Layout::kHwc
+                     ? std::vector<int64_t>{size_.height, size_.width, kChannels}
+                     : std::vector<int64_t>{kChannels, size_.height, size_.width};
+  shape_.row_size_bytes = PixelsOf(size_) * kChannels * DTypeSizeBytes(shape_.dtype);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ImageSize> ImageColumn::ProbeSample(const Dataset& dataset, int64_t ordinal,
+                                                   Worker* worker) const {
+  dataset.Locate(ordinal, &worker->location);
+  BATCHD_RETURN_IF_ERROR(dataset.source()->Read(
+      worker->location, static_cast<size_t>(encoded_bytes_max_), &worker->encoded));
+  const Bytes bytes = worker->encoded.bytes();
+  BATCHD_ASSIGN_OR_RETURN(ImageDecoder* const decoder, FindDecoder(bytes, worker));
+  BATCHD_ASSIGN_OR_RETURN(const ImageSize picture, decoder->ReadHeader(bytes, limits_));
+  // What is drawn at random has a fixed size, so that any seed gives this one.
+  DrawKey key;
+  key.ordinal = static_cast<uint64_t>(ordinal);
+  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture, key));
+  return plan.output();
+}
+
+absl::StatusOr<ImageDecoder*> ImageColumn::FindDecoder(Bytes bytes, Worker* worker) const {
+  // The plan's limit on bytes in flight is that of its most generous column.
+  if (static_cast<int64_t>(bytes.size()) > encoded_bytes_max_) {
+    return SampleErr(SampleReason::kTooLarge,
+                     "{} bytes; at most {} (max_encoded_bytes of DecodeImage)", bytes.size(),
+                     encoded_bytes_max_);
+  }
+  return worker->decoders.For(bytes);
+}
+
+absl::StatusOr<GeometryPlan> ImageColumn::PlanGeometry(ImageSize picture, DrawKey key) const {
+  GeometryPlan plan(picture);
+  for (const Step& step : steps_) {
+    key.op_id = step.op_id;
+    Draws draws(key);
+    BATCHD_RETURN_IF_ERROR(step.transform->Plan(&plan, &draws));
+  }
+  for (int i = 0; i < plan.stage_count(); ++i) {
+    const ImageSize size = plan.stage(i).output();
+    if (PixelsOf(size) <= limits_.pixels_max) continue;
+    return SampleErr(
+        SampleReason::kTooLarge,
+        "the operations make {}x{} (height x width) of a picture of {}x{}; max_pixels is {}",
+        size.height, size.width, picture.height, picture.width, limits_.pixels_max);
+  }
+  return plan;
+}
+
+absl::Status ImageColumn::WrongSize(const Dataset& dataset, const DrawKey& key,
+                                    ImageSize size) const {
+  BATCHD_CHECK(size_from_ordinal_ >= 0);  // else the operations have promised the size
+  return FieldErr(path_,
+                  "sample {} makes rows of {}x{} (height x width), but sample {} made them {}x{}, "
+                  "and all rows of a column have one size; add T.Resize((h, w)) or a crop",
+                  dataset.NameOf(static_cast<int64_t>(key.ordinal)), size.height, size.width,
+                  dataset.NameOf(size_from_ordinal_), size_.height, size_.width);
+}
+
+absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const DrawKey& key,
+                                  Worker* worker, uint8_t* out) const {
+  BATCHD_ASSIGN_OR_RETURN(ImageDecoder* const decoder, FindDecoder(bytes, worker));
+  BATCHD_ASSIGN_OR_RETURN(const ImageSize picture, decoder->ReadHeader(bytes, limits_));
+  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture, key));
+  if (plan.output() != size_) return WrongSize(dataset, key, plan.output());
+  const absl::Status made = DecodeAndTransform(decoder, plan, bytes, worker, out);
+  worker->scratch.ReleaseLarge();
+  return made;
+}
+
+absl::Status ImageColumn::DecodeAndTransform(ImageDecoder* decoder, const GeometryPlan& plan,
+                                             Bytes bytes, Worker* worker, uint8_t* out) const {
+  // The stages that do something; where the row is the picture itself, the last writes into it.
+  int last = plan.stage_count() - 1;
+  while (last >= 0 && IsTrivial(plan.stage(last))) --last;
+  const auto make_target = [&](ImageSize size, int stage, ScratchArea area) {
+    if (stage == last && writes_pixels_) return DensePicture(size, out);
+    return DensePicture(size, worker->scratch.Get(area, size_t(PixelsOf(size)) * kChannels));
+  };
+
+  const TimePoint started = Clock::Real()->Now();
+  const Box& region = plan.stage(0).box;
+  Picture now = make_target({region.height, region.width}, -1, ScratchArea::kPictureA);
+  PictureSink sink(now);
+  const absl::Status decoded = decoder->Decode(bytes, region, &worker->scratch, &sink);
+  const TimePoint transform_started = Clock::Real()->Now();
+  worker->decode_time += transform_started - started;
+  BATCHD_RETURN_IF_ERROR(decoded);
+  BATCHD_CHECK(sink.rows() == region.height);
+
+  for (int i = 0; i <= last; ++i) {
+    const GeometryStage& stage = plan.stage(i);
+    // The decoder has cut stage 0's box already; a later one is a part of what the stage before
+    // made.
+    Box box = stage.box;
+    if (i == 0) box.top = box.left = 0;
+    const Picture next = make_target(stage.output(), i,
+                                     i % 2 == 0 ? ScratchArea::kPictureB : ScratchArea::kPictureA);
+    RunStage(stage, PartOf(now, box), next, &worker->scratch);
+    now = next;
+  }
+  if (!writes_pixels_) {
+    table_.Write({now.data, now.height, now.width, now.stride_bytes}, format_.layout, out);
+  }
+  worker->transform_time += Clock::Real()->Now() - transform_started;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Step>> MakeSteps(std::span<const CheckedOperation> operations) {
+  std::vector<Step> steps;
+  for (const CheckedOperation& operation : operations) {
+    auto transform = operation.kind->make(operation.arguments);
+    if (!transform.ok()) {
+      // The field is relative to the operation, and the message begins with it.
+      const std::string field = FieldOf(transform.status());
+      const std::string message(transform.status().message());
+      return MakeFieldError(operation.path + "." + field, message.substr(field.size() + 2));
+    }
+    steps.push_back({std::move(*transform), operation.op_id});
+  }
+  return steps;
+}
+
+absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset) {
+  const Json& arguments = column.operations[0].arguments;
+  const DecodeLimits limits = {.pixels_max = arguments["max_pixels"].get<int64_t>()};
+  MadeColumn made;
+  made.encoded_bytes_max = arguments["max_encoded_bytes"].get<int64_t>();
+  made.scratch_bytes_max =
+      limits.pixels_max * (kCoefficientBytesPerPixel + kPictureBytesPerPixel) + kTableBytes;
+  const auto operations = std::span(column.operations).subspan(1);
+  BATCHD_ASSIGN_OR_RETURN(std::vector<Step> steps, MakeSteps(operations));
+  auto plan =
+      std::make_unique<ImageColumn>(column.path, std::move(steps), limits, made.encoded_bytes_max);
+  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, operations));
+  BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
+  made.plan = std::move(plan);
+  return made;
+}
+
+}  // namespace
+
+const ColumnSource kDecodeImage = {&GetSchema, &Make};
+
+}  // namespace batchd

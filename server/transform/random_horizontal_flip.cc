@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/base/status.h"
+#include "server/transform/kinds.h"
+
+namespace batchd {
+namespace {
+
+const Schema& GetSchema() {
+  static const auto* const schema =
+      new Schema{.name = "RandomHorizontalFlip",
+                 .sentence = "Mirrors left and right of the picture, at random.",
+                 .params = {{.name = "p",
+                             .type = ParamType::kFloat,
+                             .sentence = "The probability of a flip.",
+                             .default_value = 0.5,
+                             .min = 0,
+                             .max = 1}}};
+  return *schema;
+}
+
+class RandomHorizontalFlip : public Transform {
+ public:
+  explicit RandomHorizontalFlip(double p) : p_(p) {}
+
+  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
+    return CheckGeometryPlace("RandomHorizontalFlip", *format);
+  }
+  // A uniform number is below 1, so that p = 1 always flips and p = 0 never does.
+  absl::Status Plan(GeometryPlan* plan, Draws* draws) const override {
+    return draws->NextUniform() < p_ ? plan->FlipHorizontal() : absl::OkStatus();
+  }
+
+ private:
+  const double p_;
+};
+
+absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
+  return std::make_unique<RandomHorizontalFlip>(arguments["p"].get<double>());
+}
+
+}  // namespace
+
+const TransformKind kRandomHorizontalFlipKind = {&GetSchema, &Make, /*is_random=*/true};
+
+}  // namespace batchd

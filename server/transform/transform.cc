@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transform/transform.h"
+
+namespace batchd {
+
+absl::Status Transform::Plan(GeometryPlan*, Draws*) const { return absl::OkStatus(); }
+
+}  // namespace batchd

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/conformance/decoder_suite.h"
+
+namespace {
+std::atomic<int64_t> new_call_count{0};
+}  // namespace
+
+// Never inlined: the compiler would take the pair for a mismatch of new and free.
+[[gnu::noinline]] void* operator new(size_t size) {
+  new_call_count.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  std::abort();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace batchd {
+
+int64_t NewCallCount() { return new_call_count.load(std::memory_order_relaxed); }
+
+namespace {
+
+std::vector<DecoderCase> AllCases() {
+  std::vector<DecoderCase> cases;
+  for (const DecoderKind* kind : DecoderKinds()) {
+    DecoderCase c = {kind, nullptr};
+    if (kind->name == "jpeg") c.pictures = JpegPictures;
+    if (kind->name == "png") c.pictures = PngPictures;
+    if (kind->name == "pnm") c.pictures = PnmPictures;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DecoderSuite, testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return std::string(info.param.kind->name); });
+
+}  // namespace
+}  // namespace batchd
