@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs every package that batchd needs to be built, tested and run, on Debian 12 and
+# Ubuntu 24.04. As root or through sudo; does nothing where all of them are there already.
+set -euo pipefail
+
+packages=(
+  # to build
+  ca-certificates ccache cmake g++ git ninja-build pkg-config protobuf-compiler
+  protobuf-compiler-grpc libabsl-dev libcivetweb-dev libcli11-dev libcurl4-openssl-dev libfmt-dev
+  libgrpc++-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev libxxhash-dev
+  nlohmann-json3-dev prometheus-cpp-dev
+  # to test: promtool is part of prometheus
+  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev prometheus
+  shellcheck
+  # the Python client and its tests
+  python3 python3-numpy python3-torch python3-venv
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q ' installed$' || missing+=("$package")
+done
+if [ "${#missing[@]}" -eq 0 ]; then
+  echo "install-deps: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+echo "install-deps: installing ${missing[*]}"
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo > /dev/null || {
+    echo "install-deps: not root and no sudo; run it as root, or install: ${missing[*]}" >&2
+    exit 1
+  }
+  as_root=(sudo)
+fi
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -q -y --no-install-recommends "${missing[@]}"

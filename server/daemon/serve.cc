@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/daemon/serve.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_join.h"
+#include "server/api/grpc_door.h"
+#include "server/api/socket_door.h"
+#include "server/base/log.h"
+#include "server/daemon/exit_codes.h"
+#include "server/daemon/host_limits.h"
+#include "server/daemon/notify.h"
+#include "server/daemon/probes.h"
+
+namespace batchd {
+namespace {
+
+// What allocates does so in a few threads and seldom; an arena for each core would only hold
+// memory.
+constexpr int kArenasMax = 4;
+constexpr Duration kBeatInterval = std::chrono::seconds(1);
+constexpr Duration kStreamsGrace = std::chrono::seconds(2);
+
+void PrepareProcess() {
+  mallopt(M_ARENA_MAX, kArenasMax);
+  signal(SIGPIPE, SIG_IGN);
+  // Connections, segments and files in flight all take descriptors.
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
+int ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kAlreadyExists:
+      return kExitOtherDaemon;
+    case absl::StatusCode::kInvalidArgument:
+      return kExitUsage;
+    case absl::StatusCode::kInternal:
+      return kExitInternal;
+    default:
+      return kExitUnavailable;
+  }
+}
+
+// A private daemon runs on its clients' cores, which may be few without anybody having meant that.
+std::vector<std::string> Warnings(const ServeConfig& config, const HostLimits& host, int threads) {
+  if (!config.is_private || threads >= host.machine_cpus) return {};
+  return {fmt::format(
+      "the private daemon may use {} of this machine's {} cores; for all of them start one daemon "
+      "for the machine, `batchd serve --listen unix:/run/batchd/sock --root DIR`, and set "
+      "BATCHD_ADDRESS=unix:/run/batchd/sock",
+      threads, host.machine_cpus)};
+}
+
+class Daemon {
+ public:
+  explicit Daemon(const ServeConfig& config) : config_(config), probes_(&metrics_, Clock::Real()) {}
+
+  // Sets everything up; nothing runs yet but gRPC's and the HTTP door's threads.
+  absl::Status Start();
+  // Serves until the drain has ended.
+  void Run();
+  // After a Start that failed.
+  void RemoveSockets() { sockets_.clear(); }
+
+ private:
+  absl::Status MakeManager();
+  absl::Status OpenDoors();
+  void WatchSignals();
+  void LogReady();
+  void Beat();
+  void OnClientsChanged();
+  void Drain(const char* why);
+  void Finish();
+
+  const ServeConfig config_;
+  Metrics metrics_;
+  Probes probes_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<SessionManager> manager_;
+  std::unique_ptr<GrpcDoor> grpc_;
+  std::unique_ptr<HttpServer> http_;
+  int threads_ = 1;
+
+  // Loop thread only, once it runs.
+  std::vector<std::unique_ptr<SocketDoor>> sockets_;
+  std::vector<std::unique_ptr<EventLoop::Watch>> signals_;
+  std::unique_ptr<EventLoop::Timer> beat_;
+  std::unique_ptr<EventLoop::Timer> linger_;
+  bool draining_ = false;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool drained_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+absl::Status Daemon::MakeManager() {
+  const HostLimits host = ReadHostLimits();
+  threads_ = config_.cpus > 0 ? config_.cpus : host.allowed_cpus();
+  BATCHD_ASSIGN_OR_RETURN(const int64_t memory_bytes, ChooseMemory(host, config_.memory_bytes));
+  const MemorySplit split = SplitMemory(memory_bytes);
+  log::Info("budget", {{"cpu_threads", threads_},
+                       {"machine_cpus", host.machine_cpus},
+                       {"memory_bytes", memory_bytes},
+                       {"slab_bytes", split.slab_bytes},
+                       {"scratch_bytes", split.scratch_bytes},
+                       {"encoded_bytes", split.encoded_bytes},
+                       {"cgroup", host.cgroup_version},
+                       {"cgroup_limit_bytes", host.cgroup_limit_bytes},
+                       {"memory_total_bytes", host.memory_total_bytes}});
+  ManagerOptions options;
+  options.cpu_threads = threads_;
+  options.slab_budget_bytes = split.slab_bytes;
+  options.encoded_budget_bytes = split.encoded_bytes;
+  options.scratch_budget_bytes = split.scratch_bytes;
+  options.datasets.state_dir = config_.state_dir;
+  options.datasets.roots = config_.roots;
+  options.datasets.any_root = config_.is_private;
+  options.named_datasets = config_.datasets;
+  options.warnings = Warnings(config_, host, threads_);
+  for (const std::string& warning : options.warnings) log::Warn("few cores", {{"text", warning}});
+  manager_ = SessionManager::Create(options, loop_.get(), &metrics_);
+  Set(metrics_.cpu_threads, threads_);
+  Set(metrics_.memory_slabs_budget, static_cast<double>(split.slab_bytes));
+  Set(metrics_.memory_scratch_budget, static_cast<double>(split.scratch_bytes));
+  Set(metrics_.memory_encoded_budget, static_cast<double>(split.encoded_bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenDoors() {
+  GrpcDoorOptions grpc{config_.tcp, threads_};
+  // The sockets first: their locks say whether another daemon is there.
+  for (const std::string& path : config_.sockets) {
+    SocketDoorOptions options;
+    options.path = path;
+    options.same_user_only = config_.is_private;
+    BATCHD_ASSIGN_OR_RETURN(auto door, SocketDoor::Listen(options, loop_.get(), manager_.get()));
+    door->SetConnectionCountListener([this](int) { OnClientsChanged(); });
+    sockets_.push_back(std::move(door));
+    grpc.addresses.push_back("unix:" + path + ".grpc");
+  }
+  BATCHD_ASSIGN_OR_RETURN(grpc_, GrpcDoor::Start(grpc, loop_.get(), manager_.get()));
+  BATCHD_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, probes_.Routes()));
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Start() {
+  BATCHD_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  BATCHD_RETURN_IF_ERROR(MakeManager());
+  BATCHD_RETURN_IF_ERROR(OpenDoors());
+  WatchSignals();
+  manager_->SetSessionCountListener([this](int) { OnClientsChanged(); });
+  OnClientsChanged();
+  Beat();
+  return absl::OkStatus();
+}
+
+void Daemon::WatchSignals() {
+  for (const int number : {SIGTERM, SIGINT}) {
+    signals_.push_back(loop_->WatchSignal(number, [this, number] {
+      if (draining_) {
+        log::Warn("second signal, ending at once", {{"signal", number}});
+        for (const auto& door : sockets_) unlink(door->path().c_str());
+        _exit(128 + number);
+      }
+      Drain(number == SIGTERM ? "SIGTERM" : "SIGINT");
+    }));
+  }
+}
+
+void Daemon::Beat() {
+  probes_.Beat();
+  probes_.SetSessions(manager_->Sessions());
+  Set(metrics_.memory_slabs_used, static_cast<double>(manager_->slab_budget().used_bytes()));
+  beat_ = loop_->After(kBeatInterval, [this] { Beat(); });
+}
+
+void Daemon::OnClientsChanged() {
+  if (!config_.is_private || draining_) return;
+  int client_count = manager_->session_count();
+  for (const auto& door : sockets_) client_count += door->connection_count();
+  if (client_count > 0) {
+    linger_.reset();
+  } else if (linger_ == nullptr) {
+    const auto wait = std::chrono::duration<double>(config_.private_linger_seconds);
+    linger_ = loop_->After(std::chrono::duration_cast<Duration>(wait),
+                           [this] { Drain("the last client is gone"); });
+  }
+}
+
+void Daemon::LogReady() {
+  log::Info("ready", {{"pid", getpid()},
+                      {"version", BATCHD_VERSION},
+                      {"sockets", absl::StrJoin(config_.sockets, ",")},
+                      {"grpc", absl::StrJoin(grpc_->addresses(), ",")},
+                      {"http", http_->address()}});
+}
+
+void Daemon::Drain(const char* why) {
+  draining_ = true;
+  log::Info("draining", {{"why", why}, {"timeout_seconds", config_.drain_timeout_seconds}});
+  probes_.SetReady(false);
+  Set(metrics_.ready, 0);
+  grpc_->SetServing(false);
+  NotifyServiceManager("STOPPING=1");
+  const auto timeout = std::chrono::duration<double>(config_.drain_timeout_seconds);
+  manager_->Drain(std::chrono::duration_cast<Duration>(timeout), [this] {
+    MutexLock lock(&mu_);
+    drained_ = true;
+    changed_.NotifyOne();
+  });
+}
+
+void Daemon::Run() {
+  // Before the loop runs: a signal that waits there takes all of this back.
+  grpc_->SetServing(true);
+  probes_.SetReady(true);
+  Set(metrics_.ready, 1);
+  LogReady();
+  NotifyServiceManager("READY=1");
+  std::thread loop_thread([this] { loop_->Run(); });
+  {
+    MutexLock lock(&mu_);
+    while (!drained_) changed_.Wait(&mu_);
+  }
+  Finish();
+  loop_thread.join();
+  grpc_.reset();
+  manager_.reset();
+  loop_.reset();
+  log::Info("ended");
+}
+
+void Daemon::Finish() {
+  grpc_->Shutdown(kStreamsGrace);
+  loop_->Post([this] {
+    sockets_.clear();
+    signals_.clear();
+    beat_.reset();
+    linger_.reset();
+    loop_->Stop();
+  });
+}
+
+}  // namespace
+
+int Serve(const ServeConfig& config) {
+  log::SetFormat(config.json_log ? log::Format::kJson : log::Format::kText);
+  PrepareProcess();
+  // Never deleted: the HTTP door answers with it to the very end of the process, and its library
+  // needs up to two seconds to stop and closes its listening descriptor twice.
+  static Daemon* daemon = nullptr;
+  daemon = new Daemon(config);
+  const absl::Status status = daemon->Start();
+  if (!status.ok()) {
+    log::Error("cannot start", {{"error", std::string(status.message())}});
+    daemon->RemoveSockets();
+    // Not through the destructors: gRPC's threads may run already, and the loop they need does not.
+    _exit(ExitCodeOf(status));
+  }
+  daemon->Run();
+  return kExitOk;
+}
+
+}  // namespace batchd

