@@ -23,7 +23,7 @@
 namespace batchd {
 namespace {
 
-// What a picture may cost, told from its bytes before it is decoded; measured to stay under 5 s on
+// What a picture may cost, told from its bytes before it is decoded; chosen to stay under 5 s on
 // one core. A scan passes over all pixels again for as little as a few bytes, and dense ones cost
 // by their bytes. Encoders write about 10 scans. Arithmetic coding is slower by the factors seen
 // here.
