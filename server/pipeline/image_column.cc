@@ -166,6 +166,11 @@ absl::Status ImageColumn::Prepare(const std::string& name,
 }
 
 absl::Status ImageColumn::FixSize(const Dataset& dataset) {
+  // Any picture tells whether the operations fit into a plan at all.
+  const absl::Status trial = PlanGeometry({743, 509}, DrawKey{}).status();
+  if (trial.code() == absl::StatusCode::kFailedPrecondition) {
+    return FieldErr(path_, "{}", std::string(trial.message()));
+  }
   if (format_.size.has_value()) {
     size_ = *format_.size;
     if (PixelsOf(size_) > limits_.pixels_max) {
