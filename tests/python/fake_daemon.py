@@ -400,7 +400,7 @@ class Connection:
             if value and value != behaviour.fingerprint[part] and error is None:
                 error = {
                     "code": 9,
-                    "field": f"expected.{part}",
+                    "field": "",
                     "message": f"expected.{part}: the state has {value}, now it is "
                     f"{behaviour.fingerprint[part]}",
                 }

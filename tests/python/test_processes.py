@@ -160,6 +160,39 @@ def test_ctrl_c_ends_the_search_for_a_daemon(start_daemon: Any) -> None:
     assert interrupt(process) == "interrupted at 12 1\n"
 
 
+LEFT_OPEN = """
+import sys, batchd
+loader = batchd.Loader("x", {"image": batchd.transforms.DecodeImage(),
+                             "label": batchd.transforms.Label()}, batch_size=4, address=sys.argv[1])
+iterator = iter(loader)
+array = next(iterator)["image"].numpy()
+"""
+
+
+@pytest.mark.parametrize("carrier", ["shm", "grpc"])
+def test_a_script_may_end_with_everything_open(daemon: FakeDaemon, carrier: str) -> None:
+    address, stop = f"unix:{daemon.path}", lambda: None
+    if carrier == "grpc":
+        pytest.importorskip("grpc", reason="grpcio is not installed here")
+        from grpc_bridge import GrpcBridge
+
+        bridge = GrpcBridge(daemon)
+        address, stop = bridge.address, bridge.stop
+
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LEFT_OPEN, address],
+        env={**os.environ, "PYTHONPATH": PATHS},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    daemon.wait_for("close")
+    stop()
+
+
 @pytest.fixture
 def private(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The fake stands in for the private daemon's program; yields XDG_RUNTIME_DIR."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import math
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, overload
 
@@ -136,6 +138,7 @@ class Loader:
         self._resume: Position | None = None  # where the next iterator starts, if not at an epoch
         self._live = 0  # token of the live iterator; 0: there is none
         self._use(self._open_first(self._position, {}))
+        _open_loaders.add(self)
         for warning in self._opened.warnings:
             _log.warning("%s", warning)
 
@@ -515,6 +518,18 @@ class Loader:
                 self._run["global_batch_size"],
                 self._opened.rows_max,
             )
+
+
+_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """Before the interpreter takes itself apart: a session needs it whole to end."""
+    for loader in list(_open_loaders):
+        loader.close()
+
+
+atexit.register(_close_all)
 
 
 def _reconnect_seconds(given: float | None) -> float:

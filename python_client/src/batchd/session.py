@@ -97,14 +97,21 @@ class Session:
         self._query_id = 0
         self._generation = 0
         self._exhausted: dict[str, Any] | None = None
+        self._held_then = 0  # leases when the daemon said so
         self._draining = False
         self._opened: Opened | None = None
         start = open_message["start"]
         # The address of the next batch, or None after a failure: then only a seek goes on.
         self.next: Position | None = None
         carrier.send({"open": open_message})
-        while self._opened is None:
-            self._receive(_FOREVER_SECONDS)
+        try:
+            while self._opened is None:
+                self._receive(_FOREVER_SECONDS)
+        except OpenError as error:
+            # Nothing else can fail like this that did not fail when the state was made.
+            if error.code == "FAILED_PRECONDITION" and any(open_message["expected"].values()):
+                raise StateMismatch(str(error), code=error.code, field=error.field) from None
+            raise
         self.opened: Opened = self._opened
         first = Position(int(start["epoch"]), int(start["step"]))
         self.next = first.normalized(self.opened.steps_per_epoch)
@@ -181,16 +188,18 @@ class Session:
     def _wait(self) -> Record | Failure:
         if self._draining:
             raise ConnectionLost("the daemon ends")
-        deadline = time.monotonic() + _EXHAUSTED_SECONDS
-        held = self.carrier.leases_out
+        since = time.monotonic()
         while True:
-            if self._exhausted is None or self.carrier.leases_out < held:
-                held = self.carrier.leases_out
-                deadline = time.monotonic() + _EXHAUSTED_SECONDS
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._slots_exhausted()
-            self._receive(_FOREVER_SECONDS if self._exhausted is None else left)
+            if self._exhausted is not None and self.carrier.leases_out < self._held_then:
+                self._exhausted = None  # one has gone back; if that is no help it says so again
+            if self._exhausted is None:
+                since = time.monotonic()
+                self._receive(_FOREVER_SECONDS)
+            else:
+                left = since + _EXHAUSTED_SECONDS - time.monotonic()
+                if left <= 0:
+                    raise self._slots_exhausted()
+                self._receive(left)
             item = self._pop()
             if item is not None:
                 self._exhausted = None
@@ -252,6 +261,7 @@ class Session:
             self._answers[int(answer.get("queryId", 0))] = list(answer.get("names", ()))
         elif "exhausted" in message:
             self._exhausted = message["exhausted"]
+            self._held_then = self.carrier.leases_out
         elif "draining" in message:
             self._draining = True
         elif "error" in message:
@@ -264,6 +274,4 @@ def _to_error(message: dict[str, Any]) -> BatchdError:
     text, field = str(message.get("message", "")), str(message.get("field", ""))
     if code == "UNAVAILABLE":
         return Unavailable(text)
-    if code == "FAILED_PRECONDITION" and (field or text).startswith("expected"):
-        return StateMismatch(text, code=code, field=field)
     return OpenError(text, code=code, field=field)
