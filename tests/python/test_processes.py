@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import stat
@@ -54,6 +55,22 @@ def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(
     assert daemon.held() == 1
     assert [batch.step for batch in iterator] == [1, 2, 3, 4]
     assert daemon.counts["close"] == 0
+
+
+def test_a_child_forked_behind_pythons_back_gives_nothing_back(
+    make_loader: Any, daemon: FakeDaemon
+) -> None:
+    iterator = iter(make_loader(daemon))
+    batch = next(iterator)
+    pid = ctypes.CDLL(None).fork()
+    if pid == 0:
+        batch.release()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert [other.step for other in iterator] == [1, 2, 3, 4]
+    daemon.wait_for("release", 3)
+    assert 1 in daemon.connections[0].leased  # the first batch is still the parent's
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -235,6 +252,14 @@ def test_a_private_daemon_is_started_where_both_clients_look(private: Path) -> N
     assert os.getsid(pid) != os.getsid(0)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) != os.getpid()
+
+
+def test_a_private_daemon_that_is_about_to_end_gets_another_chance(
+    private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DAEMON_REFUSES", "1")
+
+    private_loader().close()
 
 
 def test_a_job_has_its_own_daemon(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,9 @@ class Session:
             self._answers[int(answer.get("queryId", 0))] = list(answer.get("names", ()))
         elif "exhausted" in message:
             self._exhausted = message["exhausted"]
-            self._held_then = self.carrier.leases_out
+            # A RELEASE or a TAKE may have been on its way to the daemon when it counted.
+            held = int(message["exhausted"].get("heldSlots", 0))
+            self._held_then = max(held, self.carrier.leases_out)
         elif "draining" in message:
             self._draining = True
         elif "error" in message:
