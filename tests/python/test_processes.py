@@ -206,7 +206,7 @@ def test_a_script_may_end_with_everything_open(daemon: FakeDaemon, carrier: str)
     )
 
     assert (result.returncode, result.stderr) == (0, "")
-    daemon.wait_for("close")
+    daemon.wait_for("closed")
     stop()
 
 
