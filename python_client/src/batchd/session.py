@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from batchd.carrier import Carrier
@@ -16,11 +17,12 @@ from batchd.errors import (
     ConnectionLost,
     OpenError,
     ProtocolError,
+    SampleError,
     SlotsExhausted,
     StateMismatch,
     Unavailable,
 )
-from batchd.state import Position
+from batchd.state import Position, make_state
 from batchd.wire import LAST_IN_EPOCH, Record
 
 _EXHAUSTED_SECONDS: Final = 5.0
@@ -83,6 +85,21 @@ class Failure(BatchdError):
         self.sample_name = str(message.get("sampleName", ""))
         following = message.get("next", {})
         self.next = Position(int(following.get("epoch", 0)), int(following.get("step", 0)))
+
+    def to_user_error(self, run: Mapping[str, Any]) -> BatchdError:
+        """`run` is the unchanging part of the run's states."""
+        text = str(self)
+        if self.code == "DATA_LOSS" or self.reason:
+            return SampleError(
+                text,
+                reason=self.reason,
+                ordinal=self.ordinal,
+                sample_name=self.sample_name,
+                next_state=make_state(run, self.next),
+            )
+        return (
+            Unavailable(text) if self.code == "UNAVAILABLE" else BatchdError(text, code=self.code)
+        )
 
 
 class Session:
