@@ -25,7 +25,7 @@ namespace batchd {
 
 // Arguments of operations: how deep they may nest, and how many values one Open may have.
 inline constexpr int kArgumentDepthMax = 16;
-inline constexpr int kArgumentValuesMax = 65'536;
+inline constexpr int kArgumentValuesMax = 16'384;
 
 // An Open that came in through the door of `door`. Errors: a field error with the path, for example
 // "dataset.name", where something required is missing, an enum has an unknown value, a number does

@@ -34,7 +34,8 @@ class GrpcDoor {
   // Where it listens, ports filled in.
   virtual const std::vector<std::string>& addresses() const = 0;
 
-  // Health: SERVING or NOT_SERVING, for "" and "batchd.v1.BatchService". Thread-safe.
+  // Health: SERVING or NOT_SERVING (until the first call), for "" and "batchd.v1.BatchService".
+  // Thread-safe; not after Shutdown.
   virtual void SetServing(bool serving) = 0;
 
   // Ends all streams after `grace` at most and joins gRPC's threads. Not on the loop thread, which

@@ -47,6 +47,31 @@ absl::Status CheckEnums(const Json& json, const Descriptor& type, const std::str
   return absl::OkStatus();
 }
 
+// One pass over the text before anything is built from it; brackets and commas outside strings.
+absl::Status CheckShape(std::string_view text) {
+  int depth = 0;
+  int value_count = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+      continue;
+    }
+    in_string = c == '"' || c == '\'';  // protobuf's parser takes both
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (c == '{' || c == '[' || c == ',') ++value_count;
+    if (depth > kJsonDepthMax || value_count > kJsonValuesMax) {
+      return Err(absl::StatusCode::kInvalidArgument,
+                 "a message nests deeper than {} levels or has more than {} values", kJsonDepthMax,
+                 kJsonValuesMax);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status NoMessage(const google::protobuf::util::Status& status) {
   return Err(absl::StatusCode::kInvalidArgument, "no ClientMessage in proto3 JSON: {}",
              std::string(status.message().data(), status.message().size()));
@@ -55,6 +80,7 @@ absl::Status NoMessage(const google::protobuf::util::Status& status) {
 }  // namespace
 
 absl::StatusOr<v1::ClientMessage> ClientMessageFromJson(std::string_view text) {
+  BATCHD_RETURN_IF_ERROR(CheckShape(text));
   const google::protobuf::StringPiece piece(text.data(), text.size());
   v1::ClientMessage message;
   google::protobuf::util::JsonParseOptions options;

@@ -34,7 +34,7 @@ using Bytes = std::span<const uint8_t>;
 
 // Limits of a plan; the same picture is refused or not on every machine.
 struct DecodeLimits {
-  int64_t pixels_max = int64_t{64} << 20;
+  int64_t pixels_max = 50'000'000;
 };
 
 // Reused for many pictures; each pool thread has its own. Thread-compatible.

@@ -40,7 +40,8 @@ uint32_t BigEndian32(const uint8_t* p) {
 // first byte of it is given: a row that has been handed on cannot be taken back.
 class ChunkReader {
  public:
-  explicit ChunkReader(Bytes bytes) : bytes_(bytes), given_until_(kSignature.size()) {}
+  explicit ChunkReader(Bytes bytes)
+      : bytes_(bytes), given_until_(std::min(bytes.size(), kSignature.size())) {}
 
   // Copies the next `size` bytes; false once there is nothing more to give, see failure().
   bool Read(uint8_t* out, size_t size) {
@@ -117,6 +118,7 @@ class PngReader {
 
   const spng_ihdr& header() const { return header_; }
 
+  // libspng reads one byte of the next row along with each row.
   absl::Status DecodeByRows(const Box& region, Scratch* scratch, RowSink* sink) {
     int code =
         spng_decode_image(context_.get(), nullptr, 0, SPNG_FMT_RGB8, SPNG_DECODE_PROGRESSIVE);

@@ -38,7 +38,7 @@ const Schema& GetSchema() {
                   .type = ParamType::kInt,
                   .sentence = "The most pixels a picture may have, as stored and after each "
                               "operation; above it is too_large.",
-                  .default_value = 67108864,
+                  .default_value = 50000000,
                   .min = 1,
                   .max = kPixelsMax},
                  {.name = "max_encoded_bytes",
@@ -65,6 +65,25 @@ class PictureSink : public RowSink {
  private:
   const Picture picture_;
   int rows_ = 0;
+};
+
+// A large picture's share of the scratch budget. What threads keep for small ones is not counted.
+class ScratchShare {
+ public:
+  ScratchShare(ByteGate* gate, int64_t size_bytes)
+      : gate_(size_bytes > static_cast<int64_t>(kScratchKeepBytes) ? gate : nullptr),
+        size_bytes_(size_bytes) {
+    if (gate_ != nullptr) gate_->Acquire(size_bytes_);
+  }
+  ~ScratchShare() {
+    if (gate_ != nullptr) gate_->Release(size_bytes_);
+  }
+  ScratchShare(const ScratchShare&) = delete;
+  ScratchShare& operator=(const ScratchShare&) = delete;
+
+ private:
+  ByteGate* const gate_;
+  const int64_t size_bytes_;
 };
 
 struct Step {
@@ -243,6 +262,12 @@ absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const Dra
   BATCHD_ASSIGN_OR_RETURN(const ImageSize picture, decoder->ReadHeader(bytes, limits_));
   BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture, key));
   if (plan.output() != size_) return WrongSize(dataset, key, plan.output());
+  int64_t pixels = PixelsOf(picture);
+  for (int i = 0; i < plan.stage_count(); ++i) {
+    pixels = std::max(pixels, PixelsOf(plan.stage(i).output()));
+  }
+  const ScratchShare share(worker->scratch_gate,
+                           pixels * (kCoefficientBytesPerPixel + kPictureBytesPerPixel));
   const absl::Status made = DecodeAndTransform(decoder, plan, bytes, worker, out);
   worker->scratch.ReleaseLarge();
   return made;

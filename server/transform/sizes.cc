@@ -34,8 +34,7 @@ absl::StatusOr<ImageSize> ShortSideSize(ImageSize picture, int short_side,
 }
 
 Box CenterBox(ImageSize picture, ImageSize crop) {
-  // Along one axis. sqrt and rounding apart, all is integers: half of an odd rest goes to the even
-  // side, as Python's round() has it.
+  // Along one axis. Half of an odd rest is rounded to the even side, as Python's round() does.
   const auto offset = [](int size, int cut) {
     if (cut > size) return -((cut - size) / 2);
     return RoundHalfEven((size - cut) * 0.5);

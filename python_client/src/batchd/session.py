@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One session with a daemon: from Open to Close over one connection. It knows nothing of epochs,
+iterators or reconnection; the loader does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+from batchd.carrier import Carrier
+from batchd.errors import (
+    CODE_NAMES,
+    BatchdError,
+    ConnectionLost,
+    OpenError,
+    ProtocolError,
+    SlotsExhausted,
+    StateMismatch,
+    Unavailable,
+)
+from batchd.state import Position
+from batchd.wire import LAST_IN_EPOCH, Record
+
+_EXHAUSTED_SECONDS: Final = 5.0
+_FOREVER_SECONDS: Final = 3600.0
+_ORDINALS_PER_QUERY_MAX: Final = 4096
+
+
+class ColumnSpec(NamedTuple):
+    """A column of every batch: its name, the type of its values and the shape of one row."""
+
+    name: str
+    type_name: str
+    shape: tuple[int, ...]
+
+
+class Opened:
+    """The message Opened."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        self.fingerprint: dict[str, str] = {
+            part: message.get("fingerprint", {}).get(part, "")
+            for part in ("dataset", "pipeline", "decoder")
+        }
+        sampling = message.get("sampling", {})
+        self.seed = int(sampling.get("seed", 0))
+        self.shuffle = _word(sampling, "shuffle", "SHUFFLE_")
+        self.global_batch_size = int(sampling.get("globalBatchSize", 0))
+        self.last_batch = _word(sampling, "lastBatch", "LAST_BATCH_")
+        self.on_bad_sample = _word(sampling, "onBadSample", "ON_BAD_SAMPLE_")
+        self.num_samples = int(message.get("numSamples", 0))
+        self.num_classes = int(message.get("numClasses", 0))
+        self.steps_per_epoch = int(message.get("stepsPerEpoch", 0))
+        self.rows_max = int(message.get("rowsMax", 0))
+        self.source_name = str(message.get("sourceName", ""))
+        self.server_version = str(message.get("serverVersion", ""))
+        self.warnings = [str(text) for text in message.get("warnings", ())]
+        self.columns = tuple(
+            ColumnSpec(
+                str(column.get("name", "")),
+                _word(column, "dataType", "DATA_TYPE_"),
+                tuple(int(size) for size in column.get("shape", ())),
+            )
+            for column in message.get("columns", ())
+        )
+
+
+def _word(message: dict[str, Any], field: str, prefix: str) -> str:
+    return str(message.get(field, "")).removeprefix(prefix).lower()
+
+
+class Failure(BatchdError):
+    """The message Failure, on its way to becoming the user's exception."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        number = int(message.get("code", 2))
+        super().__init__(str(message.get("message", "")), code=CODE_NAMES.get(number, "UNKNOWN"))
+        self.generation = int(message.get("generation", 0))
+        self.reason = str(message.get("reason", ""))
+        self.ordinal = int(message.get("ordinal", 0))
+        self.sample_name = str(message.get("sampleName", ""))
+        following = message.get("next", {})
+        self.next = Position(int(following.get("epoch", 0)), int(following.get("step", 0)))
+
+
+class Session:
+    """Belongs to one thread, but for what Carrier allows to others."""
+
+    def __init__(self, carrier: Carrier, open_message: dict[str, Any]) -> None:
+        """Opens; takes over the carrier. Errors: OpenError, Unavailable, ProtocolError."""
+        self.carrier = carrier
+        self._address = (int(open_message["rank"]), int(open_message["worldSize"]))
+        self._queue: deque[Record | Failure] = deque()
+        self._answers: dict[int, list[str]] = {}
+        self._query_id = 0
+        self._generation = 0
+        self._exhausted: dict[str, Any] | None = None
+        self._draining = False
+        self._opened: Opened | None = None
+        start = open_message["start"]
+        # The address of the next batch, or None after a failure: then only a seek goes on.
+        self.next: Position | None = None
+        carrier.send({"open": open_message})
+        while self._opened is None:
+            self._receive(_FOREVER_SECONDS)
+        self.opened: Opened = self._opened
+        first = Position(int(start["epoch"]), int(start["step"]))
+        self.next = first.normalized(self.opened.steps_per_epoch)
+
+    def close(self) -> None:
+        self.carrier.close()
+
+    def seek(self, position: Position) -> None:
+        """Goes on at `position`. What lies ready elsewhere is given back unseen."""
+        if position == self.next:
+            return
+        self._generation += 1
+        self.carrier.send(
+            {"seek": {"generation": self._generation, "position": position.to_json()}}
+        )
+        self.next = position
+        self._exhausted = None
+        while self._queue:
+            self._drop(self._queue.popleft())
+
+    def take_next(self) -> tuple[Record, Any]:
+        """The batch at `next` and its memory; waits for it.
+
+        Errors: Failure; SlotsExhausted; ConnectionLost and Unavailable if another connection may
+        have it.
+        """
+        started = time.monotonic_ns()
+        item = self._pop()
+        was_ready = item is not None
+        if item is None:
+            item = self._wait()
+        if isinstance(item, Failure):
+            self.next = None
+            raise item
+        self._check_address(item)
+        waited_ns = 0 if was_ready else time.monotonic_ns() - started
+        self.next = Position.after(item.epoch, item.step, bool(item.flags & LAST_IN_EPOCH))
+        return item, self.carrier.take(item, waited_ns, was_ready)
+
+    def sample_names(self, ordinals: list[int]) -> list[str]:
+        names: list[str] = []
+        for start in range(0, len(ordinals), _ORDINALS_PER_QUERY_MAX):
+            part = [str(ordinal) for ordinal in ordinals[start : start + _ORDINALS_PER_QUERY_MAX]]
+            names += self._ask({"sampleNames": {"ordinals": part}})
+        return names
+
+    def class_names(self) -> list[str]:
+        names: list[str] = []
+        while len(names) < self.opened.num_classes:
+            some = self._ask({"classNames": {"first": str(len(names))}})
+            if not some:
+                raise ProtocolError(f"the daemon names only {len(names)} of its classes")
+            names += some
+        return names
+
+    def _ask(self, query: dict[str, Any]) -> list[str]:
+        self._query_id += 1
+        self.carrier.send({"query": {"queryId": str(self._query_id), **query}})
+        while self._query_id not in self._answers:
+            self._receive(_FOREVER_SECONDS)
+        return self._answers.pop(self._query_id)
+
+    def _pop(self) -> Record | Failure | None:
+        """What lies ready, if anything does."""
+        while True:
+            while self._queue:
+                item = self._queue.popleft()
+                if item.generation == self._generation:
+                    return item
+                self._drop(item)
+            if not self._receive(0):
+                return None
+
+    def _wait(self) -> Record | Failure:
+        if self._draining:
+            raise ConnectionLost("the daemon ends")
+        deadline = time.monotonic() + _EXHAUSTED_SECONDS
+        held = self.carrier.leases_out
+        while True:
+            if self._exhausted is None or self.carrier.leases_out < held:
+                held = self.carrier.leases_out
+                deadline = time.monotonic() + _EXHAUSTED_SECONDS
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._slots_exhausted()
+            self._receive(_FOREVER_SECONDS if self._exhausted is None else left)
+            item = self._pop()
+            if item is not None:
+                self._exhausted = None
+                return item
+            if self._draining:
+                raise ConnectionLost("the daemon ends")
+
+    def _slots_exhausted(self) -> SlotsExhausted:
+        info = self._exhausted or {}
+        held = int(info.get("heldSlots", self.carrier.leases_out))
+        slab = int(info.get("slabSizeBytes", 0))
+        budget = int(info.get("budgetBytes", 0))
+        used = int(info.get("usedBytes", 0))
+        text = info.get("message") or (
+            f"the trainer holds {held} batches of {slab} bytes and {used} of {budget} bytes are in "
+            "use"
+        )
+        return SlotsExhausted(
+            f"{text}; none was given back within {_EXHAUSTED_SECONDS:g} s: drop or release() "
+            "batches, keep batch.copy() instead, or raise the daemon's --memory",
+            held_slots=held,
+            slab_size_bytes=slab,
+            budget_bytes=budget,
+            used_bytes=used,
+        )
+
+    def _check_address(self, record: Record) -> None:
+        rank, world_size = self._address
+        got = (record.epoch, record.step, record.rank, record.world_size)
+        if self.next is None or got != (*self.next, rank, world_size):
+            self._drop(record)
+            raise ProtocolError(
+                f"the daemon has announced epoch {got[0]} step {got[1]} rank {got[2]}/{got[3]} "
+                f"where {self.next} rank {rank}/{world_size} is next"
+            )
+
+    def _drop(self, item: Record | Failure) -> None:
+        if isinstance(item, Record):
+            self.carrier.drop(item)
+
+    def _receive(self, timeout: float) -> bool:
+        inbox = self.carrier.inbox
+        came = self.carrier.receive(timeout)
+        while inbox:
+            item = inbox.popleft()
+            if isinstance(item, Record):
+                self._queue.append(item)
+            else:
+                self._on_message(item)
+        return came
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        if "failure" in message:
+            self._queue.append(Failure(message["failure"]))
+        elif "opened" in message:
+            self._opened = Opened(message["opened"])
+        elif "answer" in message:
+            answer = message["answer"]
+            self._answers[int(answer.get("queryId", 0))] = list(answer.get("names", ()))
+        elif "exhausted" in message:
+            self._exhausted = message["exhausted"]
+        elif "draining" in message:
+            self._draining = True
+        elif "error" in message:
+            raise _to_error(message["error"])
+        # Anything else is of a later minor version, made to be ignored.
+
+
+def _to_error(message: dict[str, Any]) -> BatchdError:
+    code = CODE_NAMES.get(int(message.get("code", 2)), "UNKNOWN")
+    text, field = str(message.get("message", "")), str(message.get("field", ""))
+    if code == "UNAVAILABLE":
+        return Unavailable(text)
+    if code == "FAILED_PRECONDITION" and (field or text).startswith("expected"):
+        return StateMismatch(text, code=code, field=field)
+    return OpenError(text, code=code, field=field)

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every kind of transform must do. A new kind is covered by being in the registry; where its
+// schema has parameters without a default, an example of them comes from ExampleArguments.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/support/status_matchers.h"
+#include "tests/support/transform_helpers.h"
+
+namespace batchd {
+
+// The arguments that must be given, by the type of the parameter.
+inline Json ExampleArguments(const Schema& schema) {
+  Json arguments = Json::object();
+  for (const Param& param : schema.params) {
+    if (param.default_value.has_value()) continue;
+    switch (param.type) {
+      case ParamType::kString:
+        arguments[param.name] = param.choices.empty() ? "x" : param.choices.front();
+        break;
+      case ParamType::kBool:
+        arguments[param.name] = true;
+        break;
+      case ParamType::kFloatList:
+        arguments[param.name] = Json(std::vector<double>(param.count_min, param.max));
+        break;
+      default:
+        arguments[param.name] = std::max(param.min, 3.0);
+    }
+  }
+  return arguments;
+}
+
+class TransformSuite : public ::testing::TestWithParam<const TransformKind*> {
+ protected:
+  const Schema& schema() const { return GetParam()->schema(); }
+
+  std::unique_ptr<Transform> Make() const {
+    auto made = MakeTransform(schema().name, ExampleArguments(schema()));
+    EXPECT_OK(made);
+    return made.ok() ? std::move(*made) : nullptr;
+  }
+
+  // A format at which the transform may stand: the start, or after ToTensor.
+  RowFormat PreparedFormat(const Transform& transform, ValueTable* table) const {
+    RowFormat format;
+    if (!transform.Prepare(&format, table).ok()) {
+      *table = ValueTable();
+      format = RowFormat();
+      table->DivideBy255();
+      format.dtype = DType::kFloat32;
+      format.layout = Layout::kChw;
+      format.is_tensor = true;
+      EXPECT_OK(transform.Prepare(&format, table));
+    }
+    return format;
+  }
+};
+
+inline std::string StagesText(const GeometryPlan& plan) {
+  std::string text;
+  const auto box = [](const Box& b) {
+    return fmt::format("{},{} {}x{}", b.top, b.left, b.height, b.width);
+  };
+  for (int i = 0; i < plan.stage_count(); ++i) {
+    const GeometryStage& s = plan.stage(i);
+    text +=
+        fmt::format("[{} to {}x{} by {}, {} {}{}]", box(s.box), s.resized.height, s.resized.width,
+                    static_cast<int>(s.filter), box(s.window), s.flip_horizontal, s.flip_vertical);
+  }
+  return text;
+}
+
+TEST_P(TransformSuite, IsFoundByItsName) {
+  EXPECT_EQ(FindTransform(schema().name), GetParam());
+  EXPECT_EQ(FindTransform(schema().name + "x"), nullptr);
+}
+
+TEST_P(TransformSuite, HasASentenceForItselfAndEveryParameter) {
+  EXPECT_FALSE(schema().sentence.empty());
+  for (const Param& param : schema().params) EXPECT_FALSE(param.sentence.empty()) << param.name;
+}
+
+TEST_P(TransformSuite, CheckedArgumentsPassTheCheckUnchanged) {
+  const auto once = CheckArguments(schema(), ExampleArguments(schema()), "f");
+  ASSERT_OK(once);
+  EXPECT_EQ(once->size(), schema().params.size());
+  const auto twice = CheckArguments(schema(), *once, "f");
+  ASSERT_OK(twice);
+  EXPECT_EQ(once->dump(), twice->dump());
+}
+
+TEST_P(TransformSuite, RefusesAnUnknownArgumentByItsPath) {
+  Json arguments = ExampleArguments(schema());
+  arguments["no_such_argument"] = 1;
+  EXPECT_EQ(FieldOf(CheckArguments(schema(), arguments, "f").status()), "f.no_such_argument");
+}
+
+TEST_P(TransformSuite, TheSameDrawsMakeTheSamePlan) {
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  for (uint64_t ordinal = 0; ordinal < 200; ++ordinal) {
+    const DrawKey key = {.seed = 5, .ordinal = ordinal, .op_id = 9};
+    GeometryPlan a({30, 40}), b({30, 40});
+    Draws draws_a(key), draws_b(key);
+    ASSERT_OK(transform->Plan(&a, &draws_a));
+    ASSERT_OK(transform->Plan(&b, &draws_b));
+    ASSERT_EQ(StagesText(a), StagesText(b));
+  }
+}
+
+TEST_P(TransformSuite, SaysWhetherItDraws) {
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  std::map<std::string, int> plans;
+  for (uint64_t ordinal = 0; ordinal < 200; ++ordinal) {
+    GeometryPlan plan({30, 40});
+    Draws draws({.ordinal = ordinal});
+    ASSERT_OK(transform->Plan(&plan, &draws));
+    ++plans[StagesText(plan)];
+  }
+  EXPECT_EQ(plans.size() > 1, GetParam()->is_random);
+}
+
+TEST_P(TransformSuite, WorksOnOnePixel) {
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  for (uint64_t ordinal = 0; ordinal < 50; ++ordinal) {
+    GeometryPlan plan({1, 1});
+    Draws draws({.ordinal = ordinal});
+    ASSERT_OK(transform->Plan(&plan, &draws));
+    EXPECT_GE(plan.output().height, 1);
+    EXPECT_EQ(plan.stage(0).box, (Box{0, 0, 1, 1}));
+  }
+}
+
+TEST_P(TransformSuite, ThePlanHasTheSizeThatPrepareSays) {
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  ValueTable table;
+  const RowFormat format = PreparedFormat(*transform, &table);
+  if (!format.size.has_value()) return;  // it follows the picture
+  for (const ImageSize picture : {ImageSize{1, 1}, {30, 40}, {200, 3}}) {
+    GeometryPlan plan(picture);
+    Draws draws({});
+    ASSERT_OK(transform->Plan(&plan, &draws));
+    EXPECT_EQ(plan.output(), *format.size);
+  }
+}
+
+TEST_P(TransformSuite, PrepareTwiceGivesTheSame) {
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  ValueTable table_a, table_b;
+  const RowFormat a = PreparedFormat(*transform, &table_a);
+  const RowFormat b = PreparedFormat(*transform, &table_b);
+  EXPECT_EQ(a.dtype, b.dtype);
+  EXPECT_EQ(a.layout, b.layout);
+  EXPECT_EQ(a.size, b.size);
+  EXPECT_EQ(a.dtype, table_a.dtype());  // the format is what the table makes
+  for (int c = 0; c < 3; ++c) {
+    for (int sample = 0; sample < 256; ++sample) {
+      EXPECT_EQ(table_a.at(c, sample), table_b.at(c, sample));
+    }
+  }
+}
+
+}  // namespace batchd

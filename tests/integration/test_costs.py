@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch costs a trainer: no copy, no memory. Seconds are reported, counts are asserted."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from daemon import wait_until
+
+import batchd
+from batchd import transforms as T
+
+COLUMNS = {"image": [T.DecodeImage(), T.RandomResizedCrop(224), T.Layout("NCHW")],
+           "label": T.Label()}
+
+
+@pytest.fixture
+def one(daemon, photos_256):
+    with batchd.Loader(batchd.ImageFolder(str(photos_256)), COLUMNS, batch_size=64, shuffle=True,
+                       address=daemon.address) as made:
+        yield made
+
+
+def mapped_segments() -> list[tuple[int, int]]:
+    with open("/proc/self/maps") as maps:
+        ranges = [line.split()[0].split("-") for line in maps if "memfd:batchd" in line]
+    return [(int(low, 16), int(high, 16)) for low, high in ranges]
+
+
+def test_an_array_lies_in_the_shared_segment(one):
+    for batch in one.steps(3):
+        for make in (lambda c: c.numpy(), lambda c: np.from_dlpack(c), lambda c: np.asarray(c)):
+            array = make(batch["image"])
+            begin = array.ctypes.data
+            assert array.shape == (64, 3, 224, 224)
+            assert any(low <= begin and begin + array.nbytes <= high
+                       for low, high in mapped_segments())
+
+
+def test_a_torch_tensor_is_the_same_memory(one):
+    torch = pytest.importorskip("torch", reason="this interpreter has no torch")
+    batch = next(one.steps(1))
+    tensor = batch["image"].torch()
+    assert tensor.data_ptr() == batch["image"].numpy().ctypes.data
+    assert torch.equal(tensor, torch.from_numpy(batch["image"].numpy().copy()))
+    tensor.mul_(0)  # it may be written to
+    assert batch["image"].numpy().max() == 0
+
+
+def test_the_last_array_ends_the_lease(daemon, one):
+    batches = one.steps(50)
+    batch = next(batches)
+    view = batch["image"].numpy()[3, 1]
+    del batch
+    next(batches)
+    wait_until(lambda: daemon.metric("batchd_slabs", state="leased") == 2, 5)
+    del view
+    gc.collect()
+    next(batches)
+    wait_until(lambda: daemon.metric("batchd_slabs", state="leased") == 1, 5)
+
+
+def test_a_batch_takes_little_memory_and_time_of_the_trainer(one):
+    for batch in one.steps(8):
+        batch["image"].numpy()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    peaks = []
+    for batch in one.steps(20):
+        batch["image"].numpy()
+        now, peak = tracemalloc.get_traced_memory()
+        peaks.append(peak - before)
+        tracemalloc.reset_peak()
+    tracemalloc.stop()
+    assert max(peaks[2:]) < 4096 + 4096 * 2, peaks  # less than a page a batch, the last two alive
+
+    costs = []
+    for _ in range(5):
+        cpu = time.thread_time_ns()
+        for batch in one.steps(20):
+            batch["image"].numpy()
+        costs.append((time.thread_time_ns() - cpu) / 20 / 1000)
+    print(f"cpu of the trainer per batch of 64x3x224x224 uint8: {min(costs):.1f} us at best, "
+          f"{sorted(costs)[2]:.1f} us in the median")
+
+
+def test_numpy_and_libc_see_one_page(one):
+    batch = next(one.steps(1))
+    array = batch["label"].numpy()
+    assert ctypes.c_int64.from_address(array.ctypes.data).value == array[0]
