@@ -18,9 +18,9 @@ count_tests() {
   if grep -q 'tests passed, .* tests failed out of' "$log"; then
     sed -n 's/.* tests passed, \([0-9]*\) tests failed out of \([0-9]*\).*/\2 \1/p' "$log" |
       tail -1 | { read -r all bad; echo "$((all - bad)) $bad"; }
-  elif grep -qE '^=+ .*[0-9]+ (passed|failed|error)' "$log"; then
+  elif grep -qE '[0-9]+ (passed|failed|error).* in [0-9.]+s' "$log"; then
     local line
-    line=$(grep -E '^=+ .*[0-9]+ (passed|failed|error)' "$log" | tail -1)
+    line=" $(grep -E '[0-9]+ (passed|failed|error).* in [0-9.]+s' "$log" | tail -1)"
     number() { sed -n "s/.*[^0-9]\([0-9][0-9]*\) $1.*/\1/p" <<< "$line"; }
     local good bad errors
     good=$(number passed) bad=$(number failed) errors=$(number error)

@@ -101,7 +101,11 @@ int RunCheck(const RawFlags& flags, const EnvReader& env) {
 
   // `check` is also asked about a host alone: without an address to listen at.
   RawFlags all = flags;
-  const bool host_only = flags.count("listen") == 0 && flags.count("config") == 0 &&
+  const auto typed = [&flags](const char* name) {
+    const auto it = flags.find(name);
+    return it != flags.end() && !it->second.empty();
+  };
+  const bool host_only = !typed("listen") && !typed("config") &&
                          !env("BATCHD_LISTEN").has_value() && !env("BATCHD_CONFIG").has_value();
   if (host_only) all["listen"] = {"unix:/tmp/batchd-check"};
   const absl::StatusOr<ServeConfig> config = ResolveServeConfig(all, env);

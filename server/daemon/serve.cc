@@ -130,9 +130,6 @@ absl::Status Daemon::MakeManager() {
   for (const std::string& warning : options.warnings) log::Warn("few cores", {{"text", warning}});
   manager_ = SessionManager::Create(options, loop_.get(), &metrics_);
   Set(metrics_.cpu_threads, threads_);
-  Set(metrics_.memory_slabs_budget, static_cast<double>(split.slab_bytes));
-  Set(metrics_.memory_scratch_budget, static_cast<double>(split.scratch_bytes));
-  Set(metrics_.memory_encoded_budget, static_cast<double>(split.encoded_bytes));
   return absl::OkStatus();
 }
 
@@ -148,8 +145,9 @@ absl::Status Daemon::OpenDoors() {
     sockets_.push_back(std::move(door));
     grpc.addresses.push_back("unix:" + path + ".grpc");
   }
-  BATCHD_ASSIGN_OR_RETURN(grpc_, GrpcDoor::Start(grpc, loop_.get(), manager_.get()));
   BATCHD_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, probes_.Routes()));
+  // Last, since only a whole start takes its sockets away again.
+  BATCHD_ASSIGN_OR_RETURN(grpc_, GrpcDoor::Start(grpc, loop_.get(), manager_.get()));
   return absl::OkStatus();
 }
 
@@ -169,7 +167,10 @@ void Daemon::WatchSignals() {
     signals_.push_back(loop_->WatchSignal(number, [this, number] {
       if (draining_) {
         log::Warn("second signal, ending at once", {{"signal", number}});
-        for (const auto& door : sockets_) unlink(door->path().c_str());
+        for (const auto& door : sockets_) {
+          unlink(door->path().c_str());
+          unlink((door->path() + ".grpc").c_str());
+        }
         _exit(128 + number);
       }
       Drain(number == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -180,7 +181,6 @@ void Daemon::WatchSignals() {
 void Daemon::Beat() {
   probes_.Beat();
   probes_.SetSessions(manager_->Sessions());
-  Set(metrics_.memory_slabs_used, static_cast<double>(manager_->slab_budget().used_bytes()));
   beat_ = loop_->After(kBeatInterval, [this] { Beat(); });
 }
 

@@ -28,6 +28,8 @@ class HttpServer {
   // INVALID_ARGUMENT if it is none.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const std::string& address, std::map<std::string, std::function<HttpReply()>> routes);
+  // Takes up to two seconds, and needs that no other thread opens or closes descriptors meanwhile:
+  // the library closes its listening one twice.
   virtual ~HttpServer() = default;
 
   // "127.0.0.1:9475", with the port that was taken.

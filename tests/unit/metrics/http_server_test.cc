@@ -46,9 +46,10 @@ std::string Exchange(int port, const std::string& request) {
   return answer;
 }
 
+// One server for all tests: civetweb takes two seconds to stop.
 class HttpServerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  static void SetUpTestSuite() {
     auto started = HttpServer::Start(
         "127.0.0.1:0", {{"/metrics",
                          [] {
@@ -60,11 +61,12 @@ class HttpServerTest : public ::testing::Test {
     ASSERT_OK(started);
     server_ = std::move(started).value();
   }
+  static void TearDownTestSuite() { server_.reset(); }
   std::string Request(const std::string& line) {
     return Exchange(PortOf(*server_), line + " HTTP/1.1\r\nHost: x\r\n\r\n");
   }
 
-  std::unique_ptr<HttpServer> server_;
+  static inline std::unique_ptr<HttpServer> server_;
 };
 
 TEST_F(HttpServerTest, ARouteIsServedWithItsStatusTypeAndBody) {
