@@ -177,6 +177,9 @@ TEST_F(SocketDoorTest, AConnectionAboveTheLimitHearsWhy) {
 }
 
 TEST_F(SocketDoorTest, WithoutDescriptorsItWaitsAndThenServes) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UBSan's look at a vtable takes descriptors itself, and makes a report without";
+#endif
   Listen();
   auto client = std::make_unique<RawClient>(options_.path + "");
   Connect();  // so the first has been accepted too
