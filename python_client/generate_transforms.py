@@ -47,8 +47,29 @@ def literal(value: Any) -> str:
 def type_of(param: dict[str, Any]) -> str:
     name = TYPES[param["type"]]
     if param.get("choices"):
-        name = f"Literal[{', '.join(json.dumps(choice) for choice in param['choices'])}]"
+        name = alias(param)
     return f"{name} | None" if is_optional(param) else name
+
+
+def alias(param: dict[str, Any]) -> str:
+    """Name of the type of a parameter with choices. Equal names must have equal choices."""
+    return "".join(word.capitalize() for word in param["name"].split("_")) + "Name"
+
+
+def aliases(operations: list[dict[str, Any]]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for operation in operations:
+        for param in operation["params"]:
+            choices = param.get("choices")
+            if choices and found.setdefault(alias(param), choices) != choices:
+                raise SystemExit(
+                    f"{operation['name']}: {param['name']} has other choices elsewhere"
+                )
+    lines = []
+    for name in sorted(found):
+        items = [json.dumps(choice) for choice in found[name]]
+        lines += wrapped(0, f"{name} = Literal[", items, "]")
+    return lines
 
 
 def is_optional(param: dict[str, Any]) -> bool:
@@ -56,7 +77,7 @@ def is_optional(param: dict[str, Any]) -> bool:
 
 
 def bound(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(value)
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:g}"
 
 
 def allowed(param: dict[str, Any]) -> str:
@@ -70,7 +91,9 @@ def allowed(param: dict[str, Any]) -> str:
 
 def sentence(text: str) -> str:
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    if text.split()[0].isalpha():  # a word, not a name such as float16
+        text = text[:1].upper() + text[1:]
+    return text + ("" if text.endswith(".") else ".")
 
 
 def docstring(operation: dict[str, Any]) -> list[str]:
@@ -127,6 +150,8 @@ def class_of(operation: dict[str, Any]) -> list[str]:
 def generate(plugins: dict[str, Any]) -> str:
     operations = sorted(plugins["operations"], key=lambda operation: operation["name"])
     lines = [f"    {json.dumps(operation['name'])}," for operation in operations] + ["]"]
+    names = aliases(operations)
+    lines += ["", *names] if names else []
     for operation in operations:
         lines += ["", "", *class_of(operation)]
     text = HEAD + "\n".join(lines) + "\n"

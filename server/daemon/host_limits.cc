@@ -193,7 +193,10 @@ HostLimits ReadHostLimits() {
 
 MemorySplit SplitMemory(int64_t memory_bytes) {
   MemorySplit split;
-  split.scratch_bytes = memory_bytes / 10 * 3;
+  // Enough for one picture of the default max_pixels, where that is not half of all there is.
+  constexpr int64_t kOnePictureBytes = int64_t{900} << 20;
+  split.scratch_bytes =
+      std::min(memory_bytes / 2, std::max(memory_bytes / 100 * 15, kOnePictureBytes));
   split.encoded_bytes = memory_bytes / 10;
   split.slab_bytes = memory_bytes - split.scratch_bytes - split.encoded_bytes;
   return split;

@@ -34,7 +34,8 @@ HostLimits ReadHostLimits(const std::string& root, int affinity_cpus);
 // Of this process.
 HostLimits ReadHostLimits();
 
-// How the memory is divided: slabs 60 %, decode scratch 30 %, encoded bytes in flight 10 %.
+// How the memory is divided: decode scratch 15 %, but 900 MiB where that is at most half of all;
+// encoded bytes in flight 10 %; slabs the rest.
 struct MemorySplit {
   int64_t slab_bytes = 0;
   int64_t scratch_bytes = 0;

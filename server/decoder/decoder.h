@@ -49,7 +49,8 @@ class ImageDecoder {
 
   // Puts the rows of `region`, which lies inside the picture, into `sink`, each region.width * 3
   // bytes. `bytes` are those of the last successful ReadHeader.
-  // Errors: sample errors truncated, corrupt, unsupported; some rows may have gone to the sink
+  // Errors: sample errors truncated, corrupt, unsupported, too_large (so many scans or bytes that it
+  // would take long); RESOURCE_EXHAUSTED without memory. Some rows may have gone to the sink
   // before. Damage below the region's last row is not looked for, except that a JPEG without an
   // end marker after its scan is truncated.
   virtual absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) = 0;

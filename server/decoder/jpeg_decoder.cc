@@ -23,12 +23,18 @@
 namespace batchd {
 namespace {
 
-// A picture of many scans costs (pixels x scans) of work for a few bytes a scan. Encoders write 10
-// to 20. At the limits the work is under 5 s on a slow core; arithmetic coding is about 4 times as
-// slow.
+// What a picture may cost, told from its bytes before it is decoded; chosen to stay under 5 s on
+// one core. A scan passes over all pixels again for as little as a few bytes, and dense ones cost
+// by their bytes. Encoders write about 10 scans. Arithmetic coding is slower by the factors seen
+// here.
 constexpr int64_t kScansMax = 1000;
-constexpr int64_t kPixelScansMax = int64_t{1} << 30;
-constexpr int64_t kArithmeticCost = 4;
+struct CodingLimits {
+  std::string_view coding;
+  int64_t pixel_scans;  // Pixels times scans.
+  int64_t size_bytes;
+};
+constexpr CodingLimits kHuffmanLimits = {"Huffman", int64_t{12} << 26, int64_t{64} << 20};
+constexpr CodingLimits kArithmeticLimits = {"arithmetic", int64_t{1} << 25, int64_t{8} << 20};
 
 // Two bytes are enough to say "JPEG" if there are no more.
 bool Matches(Bytes bytes) {
@@ -183,14 +189,18 @@ class JpegReader {
     if (!scans.ends) {
       return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
     }
-    if (jpeg_has_multiple_scans(&info_) == FALSE) return absl::OkStatus();
-    const int64_t cost = info_.arith_code ? kArithmeticCost : 1;
-    const int64_t pixel_scans = int64_t{height()} * width() * scans.count * cost;
-    if (scans.count > kScansMax || pixel_scans > kPixelScansMax) {
-      return SampleErr(SampleReason::kTooLarge,
-                       "{} scans of {}x{} pixels; the limits are {} scans and {} pixels over all "
-                       "scans, arithmetic coding counted {} times",
-                       scans.count, width(), height(), kScansMax, kPixelScansMax, kArithmeticCost);
+    // One Huffman scan is fast enough at any size; further ones behind it are not read.
+    if (!info_.arith_code && jpeg_has_multiple_scans(&info_) == FALSE) return absl::OkStatus();
+    const CodingLimits& limits = info_.arith_code ? kArithmeticLimits : kHuffmanLimits;
+    const int64_t size_bytes = bytes_.size();
+    if (scans.count > kScansMax || scans.count * height() * width() > limits.pixel_scans ||
+        size_bytes > limits.size_bytes) {
+      return SampleErr(
+          SampleReason::kTooLarge,
+          "{} scans of {}x{} pixels in {} bytes; the limits of {} coding are {} scans, "
+          "{} pixels over all scans and {} bytes; save it as a baseline JPEG",
+          scans.count, width(), height(), size_bytes, limits.coding, kScansMax, limits.pixel_scans,
+          limits.size_bytes);
     }
     return absl::OkStatus();
   }

@@ -21,10 +21,10 @@ constexpr int kProbesMax = 16;
 constexpr double kPixelsMax = 4294836225.0;  // 65535 x 65535, the largest JPEG
 
 // Scratch of one sample in bytes per pixel of DecodeImage's max_pixels, which also limits what each
-// stage makes: a progressive JPEG's coefficients (three channels of 16 bits), the decoded box, the
-// output of a stage, and what lies between the two passes of a resize, which is never more than the
-// larger of the resize's input and output.
-constexpr int64_t kCoefficientBytesPerPixel = 2 * kChannels;
+// stage makes: a progressive JPEG's coefficients (up to four channels of 16 bits), the decoded box,
+// the output of a stage, and what lies between the two passes of a resize, which is never more than
+// the larger of the resize's input and output.
+constexpr int64_t kCoefficientBytesPerPixel = 2 * 4;
 constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
 // Tables of a resize: at most 2 * 3 * 65535 + 5 * 65535 weights for each side, and the decoder's
 // rows.
@@ -166,6 +166,11 @@ absl::Status ImageColumn::Prepare(const std::string& name,
 }
 
 absl::Status ImageColumn::FixSize(const Dataset& dataset) {
+  // Any picture tells whether the operations fit into a plan at all.
+  const absl::Status trial = PlanGeometry({743, 509}, DrawKey{}).status();
+  if (trial.code() == absl::StatusCode::kFailedPrecondition) {
+    return FieldErr(path_, "{}", std::string(trial.message()));
+  }
   if (format_.size.has_value()) {
     size_ = *format_.size;
     if (PixelsOf(size_) > limits_.pixels_max) {

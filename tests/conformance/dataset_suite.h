@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every dataset does. A kind's test says how to put one on disk, and instantiates DatasetSuite.
+// What every dataset does. A kind's test says how to put one on disk, and instantiates
+// DatasetSuite.
 
 #pragma once
 

@@ -5,7 +5,8 @@ namespace batchd {
 namespace {
 
 Json PutImageFolder(const TempFolder& folder) {
-  for (const char* name : {"data/cat/1.jpg", "data/cat/2.png", "data/dog/a/1.jpg", "data/emu/x.bmp"}) {
+  for (const char* name :
+       {"data/cat/1.jpg", "data/cat/2.png", "data/dog/a/1.jpg", "data/emu/x.bmp"}) {
     folder.Write(name, name);
   }
   return {{"root", folder / "data"}};

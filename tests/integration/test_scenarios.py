@@ -220,11 +220,10 @@ def test_s13_fail_names_the_sample_and_the_loader_goes_on(daemon, tmp_path):
     with loader(daemon, root, shuffle=False, batch_size=10, last_batch="partial") as one:
         sorted(root.rglob("*.jpg"))[199].unlink()
         seen, reasons = [], {}
-        for _ in range(len(bad) + 1):
+        while one.epoch == 0:
             try:
                 for batch in one:
                     seen += numbers(batch)
-                break
             except batchd.SampleError as error:
                 reasons[error.ordinal] = error.reason
                 assert error.sample_name in str(error)
@@ -238,15 +237,17 @@ def test_s13_fail_names_the_sample_and_the_loader_goes_on(daemon, tmp_path):
 def test_s13_skip_and_substitute_cost_no_other_sample(daemon, tmp_path, policy):
     root, bad = spoiled_folder(tmp_path / "d")
     runs = []
-    for _ in range(2):
-        with loader(daemon, root, on_bad_sample=policy, last_batch="partial", name=policy) as one:
-            if runs == []:
-                sorted(root.rglob("*.jpg"))[199].unlink()
-            rows = [(int(i), name, number_of(row), int(label))
-                    for batch in one
-                    for i, name, row, label in zip(batch.sample_ids, batch.row_status_names,
-                                                   batch["image"].numpy(), batch["label"].numpy())]
-            runs.append(rows)
+    with loader(daemon, root, on_bad_sample=policy, last_batch="partial", name=policy) as one:
+        sorted(root.rglob("*.jpg"))[199].unlink()
+        for _ in range(2):
+            one.set_epoch(0)
+            runs.append([(int(i), name, number_of(row), int(label))
+                         for batch in one
+                         for i, name, row, label in zip(batch.sample_ids, batch.row_status_names,
+                                                        batch["image"].numpy(),
+                                                        batch["label"].numpy())])
+        for reason in ("empty", "truncated", "corrupt", "not_an_image", "not_found"):
+            assert daemon.metric("batchd_sample_errors_total", job=policy, reason=reason) >= 2
     assert runs[0] == runs[1]
     good = [row for row in runs[0] if row[1] == "ok"]
     assert sorted(row[0] for row in good) == [i for i in range(200) if i not in bad]
@@ -258,8 +259,6 @@ def test_s13_skip_and_substitute_cost_no_other_sample(daemon, tmp_path, policy):
         assert all(row[3] == -100 for row in rest)
     else:
         assert all(row[0] == row[2] and row[0] not in bad for row in rest)
-    for reason in ("empty", "truncated", "corrupt", "not_an_image", "not_found"):
-        assert daemon.metric("batchd_sample_errors_total", job=policy, reason=reason) >= 2
 
 
 def test_s14_only_bad_samples_end_with_words(daemon, tmp_path):
@@ -291,7 +290,7 @@ def test_s15_grey_palette_cmyk_and_alpha_become_three_channels(daemon, tmp_path)
     folder.mkdir(parents=True)
     base = Image.fromarray(np.full((20, 24, 3), 90, np.uint8))
     base.convert("L").save(folder / "a.jpg")
-    base.convert("P").save(folder / "b.png")
+    base.quantize(4).save(folder / "b.png")
     base.convert("CMYK").save(folder / "c.jpg")
     base.convert("RGBA").save(folder / "d.png")
     with loader(daemon, tmp_path / "d", shuffle=False, batch_size=4) as one:
@@ -403,7 +402,9 @@ def test_s20_few_descriptors_and_64_batches_alive(numbered_1000):
                 held = [*held[-63:], batch["image"].numpy()]
                 if count % 100 == 99:
                     files.append((daemon.open_files(), len(os.listdir("/proc/self/fd"))))
-            assert len(set(files[2:])) == 1, files
+            # Besides, each CPU thread may have a sample open.
+            assert max(f[0] for f in files[2:]) - min(f[0] for f in files[2:]) <= 4, files
+            assert len({f[1] for f in files[2:]}) == 1, files
 
 
 def test_s22_batches_that_are_kept_are_never_overwritten(daemon, numbered_1000):
@@ -415,7 +416,7 @@ def test_s22_batches_that_are_kept_are_never_overwritten(daemon, numbered_1000):
 
 
 def test_s22_a_trainer_that_keeps_all_is_told_what_it_holds(numbered_1000):
-    columns = {"image": [T.DecodeImage(), T.Resize((256, 256))]}
+    columns = {"image": [T.DecodeImage(max_pixels=10**6), T.Resize((256, 256))]}
     with Daemon(("/",), "--memory=1G") as daemon:
         with loader(daemon, numbered_1000, columns, batch_size=64, prefetch=2) as one:
             kept = []

@@ -77,6 +77,7 @@ class Behaviour:
         default_factory=lambda: {"dataset": "d" * 32, "pipeline": "a" * 32, "decoder": "c" * 32}
     )
     hello_versions: tuple[int, int] = (1, 1)
+    hellos_refused: int = 0  # so many clients are sent away after their hello
     open_error: dict[str, Any] | None = None  # an Error instead of Opened
     segments_max: int = 4  # segments of `prefetch` slots that one session may have
     slots_extra: int = 2  # slots of the first segment beyond prefetch
@@ -312,6 +313,9 @@ class Connection:
         magic, low, high, _, _ = HELLO.unpack(data)
         if magic != HELLO_MAGIC or not low <= high:
             self.daemon.faults.append(f"hello {data!r}")
+        if self.behaviour.hellos_refused > 0:
+            self.behaviour.hellos_refused -= 1
+            return False
         mine = self.behaviour.hello_versions
         self.peer.send(HELLO.pack(HELLO_MAGIC, *mine, 0, 0))
         return mine[0] == mine[1] and low <= mine[1] <= high
@@ -400,7 +404,7 @@ class Connection:
             if value and value != behaviour.fingerprint[part] and error is None:
                 error = {
                     "code": 9,
-                    "field": f"expected.{part}",
+                    "field": "",
                     "message": f"expected.{part}: the state has {value}, now it is "
                     f"{behaviour.fingerprint[part]}",
                 }
@@ -572,7 +576,8 @@ def main() -> None:
     if counter:
         with open(counter, "a") as file:
             file.write(f"{os.getpid()}\n")
-    FakeDaemon(listen.removeprefix("unix:"))
+    refused = int(os.environ.get("FAKE_DAEMON_REFUSES", "0"))
+    FakeDaemon(listen.removeprefix("unix:"), Behaviour(hellos_refused=refused))
     time.sleep(float(os.environ.get("FAKE_DAEMON_SECONDS", "60")))
 
 

@@ -38,6 +38,8 @@ def test_a_busy_daemon_is_unavailable(make_loader: Any, start_daemon: Any) -> No
     with pytest.raises(batchd.Unavailable, match="the daemon ends"):
         make_loader(daemon)
 
+    assert len(daemon.opens) == 1  # said at once
+
 
 BAD = {
     "code": 15,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,22 @@ def test_kept_batches_are_never_overwritten(make_loader: Make, start_daemon: Any
         ]
 
 
+def wait_until_next_waits(loader: batchd.Loader) -> None:
+    """Until next() has seen that there is no slot, and waits."""
+    deadline = time.monotonic() + 10
+    session: Any = loader._session
+    while not (session._exhausted and session.carrier._waiting):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that only a wake-up ends a wait in time."""
+    monkeypatch.setattr("batchd.carrier_shm._WAIT_SECONDS_MAX", 60.0)
+
+
+@pytest.mark.usefixtures("long_waits")
 def test_an_array_that_dies_in_another_thread_wakes_next(
     make_loader: Make, start_daemon: Any
 ) -> None:
@@ -117,30 +134,35 @@ def test_an_array_that_dies_in_another_thread_wakes_next(
     held = [batch["image"].numpy() for batch in loader.steps(2)]
 
     def drop_when_next_waits() -> None:
-        daemon.wait_for("exhausted")
+        wait_until_next_waits(loader)
         held.clear()
 
     thread = threading.Thread(target=drop_when_next_waits)
     thread.start()
+    started = time.monotonic()
     batch = next(iter(loader))
     thread.join()
 
     assert batch.step == 2
+    assert time.monotonic() - started < 3
 
 
+@pytest.mark.usefixtures("long_waits")
 def test_release_in_another_thread_wakes_next(make_loader: Make, start_daemon: Any) -> None:
     daemon = start_daemon(segments_max=1, slots_extra=0)
     loader = make_loader(daemon, prefetch=2)
     held = list(loader.steps(2))
 
     def release_when_next_waits() -> None:
-        daemon.wait_for("exhausted")
+        wait_until_next_waits(loader)
         held[0].release()
 
     thread = threading.Thread(target=release_when_next_waits)
     thread.start()
+    started = time.monotonic()
     assert next(iter(loader)).step == 2
     thread.join()
+    assert time.monotonic() - started < 3
 
 
 def test_slots_exhausted_says_what_is_held(
@@ -159,6 +181,26 @@ def test_slots_exhausted_says_what_is_held(
 
     held.pop()
     assert next(iter(loader)).step == 3  # nothing is lost
+
+
+def test_a_slow_batch_after_a_release_is_not_exhaustion(
+    make_loader: Make, start_daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchd.session._EXHAUSTED_SECONDS", 0.2)
+    daemon = start_daemon(segments_max=1, slots_extra=0)
+    loader = make_loader(daemon, prefetch=2)
+    held = list(loader.steps(2))
+
+    def release_and_be_slow() -> None:
+        daemon.wait_for("exhausted")
+        with daemon.lock:  # the daemon does nothing meanwhile
+            held[0].release()
+            threading.Event().wait(0.5)
+
+    thread = threading.Thread(target=release_and_be_slow)
+    thread.start()
+    assert next(iter(loader)).step == 2
+    thread.join()
 
 
 def test_arrays_outlive_loader_and_daemon(make_loader: Make, daemon: FakeDaemon) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import stat
@@ -54,6 +55,22 @@ def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(
     assert daemon.held() == 1
     assert [batch.step for batch in iterator] == [1, 2, 3, 4]
     assert daemon.counts["close"] == 0
+
+
+def test_a_child_forked_behind_pythons_back_gives_nothing_back(
+    make_loader: Any, daemon: FakeDaemon
+) -> None:
+    iterator = iter(make_loader(daemon))
+    batch = next(iterator)
+    pid = ctypes.CDLL(None).fork()
+    if pid == 0:
+        batch.release()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert [other.step for other in iterator] == [1, 2, 3, 4]
+    daemon.wait_for("release", 3)
+    assert 1 in daemon.connections[0].leased  # the first batch is still the parent's
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -160,6 +177,39 @@ def test_ctrl_c_ends_the_search_for_a_daemon(start_daemon: Any) -> None:
     assert interrupt(process) == "interrupted at 12 1\n"
 
 
+LEFT_OPEN = """
+import sys, batchd
+loader = batchd.Loader("x", {"image": batchd.transforms.DecodeImage(),
+                             "label": batchd.transforms.Label()}, batch_size=4, address=sys.argv[1])
+iterator = iter(loader)
+array = next(iterator)["image"].numpy()
+"""
+
+
+@pytest.mark.parametrize("carrier", ["shm", "grpc"])
+def test_a_script_may_end_with_everything_open(daemon: FakeDaemon, carrier: str) -> None:
+    address, stop = f"unix:{daemon.path}", lambda: None
+    if carrier == "grpc":
+        pytest.importorskip("grpc", reason="grpcio is not installed here")
+        from grpc_bridge import GrpcBridge
+
+        bridge = GrpcBridge(daemon)
+        address, stop = bridge.address, bridge.stop
+
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LEFT_OPEN, address],
+        env={**os.environ, "PYTHONPATH": PATHS},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    daemon.wait_for("closed")
+    stop()
+
+
 @pytest.fixture
 def private(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The fake stands in for the private daemon's program; yields XDG_RUNTIME_DIR."""
@@ -202,6 +252,14 @@ def test_a_private_daemon_is_started_where_both_clients_look(private: Path) -> N
     assert os.getsid(pid) != os.getsid(0)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) != os.getpid()
+
+
+def test_a_private_daemon_that_is_about_to_end_gets_another_chance(
+    private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DAEMON_REFUSES", "1")
+
+    private_loader().close()
 
 
 def test_a_job_has_its_own_daemon(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:

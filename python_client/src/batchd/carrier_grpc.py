@@ -16,7 +16,14 @@ from typing import Any, Final
 import numpy as np
 
 from batchd import wire
-from batchd.errors import CODE_NAMES, BatchdError, ConnectionLost, ProtocolError, Unavailable
+from batchd.errors import (
+    CODE_NAMES,
+    BatchdError,
+    ConnectionLost,
+    OpenError,
+    ProtocolError,
+    Unavailable,
+)
 
 _METHOD: Final = "/batchd.v1.BatchService/Stream"
 _MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # a chunk has 1 MiB at most, an answer a few
@@ -181,7 +188,7 @@ class GrpcCarrier:
             return Unavailable(text)
         if name == "UNIMPLEMENTED":
             return ProtocolError(f"{text}; is another service at this address?", code=name)
-        return BatchdError(text, code=name)
+        return OpenError(text, code=name)
 
 
 def _to_record(ready: Any) -> wire.Record:

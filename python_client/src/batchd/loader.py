@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
-import math
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, overload
 
@@ -22,18 +23,16 @@ from batchd.errors import (
     ForkError,
     OpenError,
     ProtocolError,
-    SampleError,
     StateMismatch,
     Unavailable,
 )
 from batchd.iterators import BatchIterator, EpochIterator, StepsIterator
 from batchd.operation import Operation
 from batchd.session import ColumnSpec, Failure, Opened, Session
-from batchd.state import Position, check_state, make_state
+from batchd.state import Position, check_state, log_changes, make_state
 
 _log = logging.getLogger("batchd")
 
-_RECONNECT_SECONDS: Final = 300.0
 _BACK_OFF_SECONDS_MIN: Final = 0.1
 _BACK_OFF_SECONDS_MAX: Final = 5.0
 _PREFETCH_MAX: Final = 256
@@ -122,12 +121,18 @@ class Loader:
         request.bad_samples_to_json(max_bad_samples)
         self._max_bad_samples = max_bad_samples
         self._dataset = dataset
-        self._dataset_json = request.dataset_to_json(dataset)
-        self._pipeline_json = request.pipeline_to_json(columns)
         self._prefetch = request.check_int("prefetch", prefetch, 1, _PREFETCH_MAX)
-        self._job = "" if name is None else str(name)
-        self._reconnect_timeout = _reconnect_seconds(reconnect_timeout)
+        self._reconnect_timeout = request.reconnect_seconds(reconnect_timeout)
         self._route: Route = choose_route(address, transport)
+        self._request = {
+            "dataset": request.dataset_to_json(dataset),
+            "pipeline": request.pipeline_to_json(columns),
+            "rank": self._rank,
+            "worldSize": self._world_size,
+            "transport": request.TRANSPORTS[self._route.transport],
+            "job": "" if name is None else str(name),
+            "clientVersion": f"batchd-python {__version__}",
+        }
         self._reconnects = 0
         self._classes: list[str] | None = None
 
@@ -136,6 +141,7 @@ class Loader:
         self._resume: Position | None = None  # where the next iterator starts, if not at an epoch
         self._live = 0  # token of the live iterator; 0: there is none
         self._use(self._open_first(self._position, {}))
+        _open_loaders.add(self)
         for warning in self._opened.warnings:
             _log.warning("%s", warning)
 
@@ -222,7 +228,7 @@ class Loader:
                 batch.release()
             return batches
         except Failure as failure:
-            raise self._to_user_error(failure) from None
+            raise failure.to_user_error(self._run) from None
         finally:
             session.close()
 
@@ -261,7 +267,13 @@ class Loader:
                 raise
             self._close_session()
             self._use(session)
-            self._log_changes(now)
+            log_changes(now, self._run)
+            _log.info(
+                "loaded state: rank %d of %d has at most %d rows a batch",
+                self._rank,
+                self._world_size,
+                self._opened.rows_max,
+            )
         position = position.normalized(self._opened.steps_per_epoch)
         self._live = 0  # an iterator that is still there has lost its place
         self._epoch = position.epoch
@@ -320,15 +332,13 @@ class Loader:
         def take(session: Session) -> Batch:
             session.seek(self._position)
             record, memory = session.take_next()
-            position = session.next
-            assert position is not None  # take_next() has moved it
-            self._position = position
+            self._position = session.next or self._position  # take_next() has moved it
             return Batch(record, memory, self._batch_run)
 
         try:
             batch = self._with_session(take)
         except Failure as failure:
-            raise self._to_user_error(failure) from None
+            raise failure.to_user_error(self._run) from None
         self._resume = None
         return batch
 
@@ -382,25 +392,14 @@ class Loader:
         if self._closed:
             raise BatchdError("this loader is closed; make a new one")
 
-    def _open_message(
-        self, start: Position, expected: Mapping[str, str], prefetch: int
-    ) -> dict[str, Any]:
-        return {
-            "dataset": self._dataset_json,
-            "pipeline": self._pipeline_json,
+    def _connect(self, start: Position, expected: Mapping[str, str], prefetch: int) -> Session:
+        message = {
+            **self._request,
             "sampling": request.sampling_to_json(self._sampling, self._max_bad_samples),
-            "rank": self._rank,
-            "worldSize": self._world_size,
             "start": start.to_json(),
             "prefetch": prefetch,
-            "transport": request.TRANSPORTS[self._route.transport],
-            "job": self._job,
             "expected": dict(expected),
-            "clientVersion": f"batchd-python {__version__}",
         }
-
-    def _connect(self, start: Position, expected: Mapping[str, str], prefetch: int) -> Session:
-        message = self._open_message(start, expected, prefetch)
         carrier = self._route.connect()
         try:
             return Session(carrier, message)
@@ -487,43 +486,14 @@ class Loader:
         _log.info("session opened again at %s", self._position)
         return session
 
-    def _to_user_error(self, failure: Failure) -> BatchdError:
-        text = str(failure)
-        if failure.code == "DATA_LOSS" or failure.reason:
-            return SampleError(
-                text,
-                reason=failure.reason,
-                ordinal=failure.ordinal,
-                sample_name=failure.sample_name,
-                next_state=make_state(self._run, failure.next),
-            )
-        if failure.code == "UNAVAILABLE":
-            return Unavailable(text)
-        return BatchdError(text, code=failure.code)
 
-    def _log_changes(self, before: Mapping[str, Any]) -> None:
-        for name, old in before.items():
-            new = self._run[name]
-            if old != new:
-                _log.info("loaded state: %s=%s instead of %s", name, new, old)
-        if before["global_batch_size"] != self._run["global_batch_size"]:
-            _log.info(
-                "loaded state: rank %d of %d takes its part of global_batch_size=%d, at most %d "
-                "rows a batch",
-                self._rank,
-                self._world_size,
-                self._run["global_batch_size"],
-                self._opened.rows_max,
-            )
+_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
 
 
-def _reconnect_seconds(given: float | None) -> float:
-    text = os.environ.get("BATCHD_RECONNECT_TIMEOUT_SECONDS", "")
-    value = given if given is not None else (text or _RECONNECT_SECONDS)
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not seconds >= 0:
-        raise ValueError(f"reconnect_timeout={value!r} is no number of seconds, 0 or more")
-    return seconds
+def _close_all() -> None:
+    """Before the interpreter takes itself apart: a session needs it whole to end."""
+    for loader in list(_open_loaders):
+        loader.close()
+
+
+atexit.register(_close_all)

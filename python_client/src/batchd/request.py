@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ ColumnOperations = Operation | Sequence[Operation]
 SHUFFLES: Final = {False: "none", True: "feistel", "torch": "torch"}
 LAST_BATCHES: Final = ("drop", "pad", "partial")
 POLICIES: Final = ("fail", "skip", "substitute")
+RECONNECT_SECONDS: Final = 300.0
 TRANSPORTS: Final = {"shm": "TRANSPORT_SHM", "grpc": "TRANSPORT_GRPC"}
 
 
@@ -111,3 +113,16 @@ def sampling_to_json(run: Mapping[str, Any], limit: int | float | None) -> dict[
     if run["last_batch"] is not None:
         message["lastBatch"] = f"LAST_BATCH_{run['last_batch'].upper()}"
     return message
+
+
+def reconnect_seconds(given: float | None) -> float:
+    """As given, else from the environment, else five minutes."""
+    text = os.environ.get("BATCHD_RECONNECT_TIMEOUT_SECONDS", "")
+    value = given if given is not None else (text or RECONNECT_SECONDS)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise ValueError(f"reconnect_timeout={value!r} is no number of seconds, 0 or more")
+    return seconds

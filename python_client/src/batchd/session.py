@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from batchd.carrier import Carrier
@@ -16,11 +17,12 @@ from batchd.errors import (
     ConnectionLost,
     OpenError,
     ProtocolError,
+    SampleError,
     SlotsExhausted,
     StateMismatch,
     Unavailable,
 )
-from batchd.state import Position
+from batchd.state import Position, make_state
 from batchd.wire import LAST_IN_EPOCH, Record
 
 _EXHAUSTED_SECONDS: Final = 5.0
@@ -84,6 +86,21 @@ class Failure(BatchdError):
         following = message.get("next", {})
         self.next = Position(int(following.get("epoch", 0)), int(following.get("step", 0)))
 
+    def to_user_error(self, run: Mapping[str, Any]) -> BatchdError:
+        """`run` is the unchanging part of the run's states."""
+        text = str(self)
+        if self.code == "DATA_LOSS" or self.reason:
+            return SampleError(
+                text,
+                reason=self.reason,
+                ordinal=self.ordinal,
+                sample_name=self.sample_name,
+                next_state=make_state(run, self.next),
+            )
+        return (
+            Unavailable(text) if self.code == "UNAVAILABLE" else BatchdError(text, code=self.code)
+        )
+
 
 class Session:
     """Belongs to one thread, but for what Carrier allows to others."""
@@ -97,14 +114,21 @@ class Session:
         self._query_id = 0
         self._generation = 0
         self._exhausted: dict[str, Any] | None = None
+        self._held_then = 0  # leases when the daemon said so
         self._draining = False
         self._opened: Opened | None = None
         start = open_message["start"]
         # The address of the next batch, or None after a failure: then only a seek goes on.
         self.next: Position | None = None
         carrier.send({"open": open_message})
-        while self._opened is None:
-            self._receive(_FOREVER_SECONDS)
+        try:
+            while self._opened is None:
+                self._receive(_FOREVER_SECONDS)
+        except OpenError as error:
+            # Nothing else can fail like this that did not fail when the state was made.
+            if error.code == "FAILED_PRECONDITION" and any(open_message["expected"].values()):
+                raise StateMismatch(str(error), code=error.code, field=error.field) from None
+            raise
         self.opened: Opened = self._opened
         first = Position(int(start["epoch"]), int(start["step"]))
         self.next = first.normalized(self.opened.steps_per_epoch)
@@ -181,16 +205,18 @@ class Session:
     def _wait(self) -> Record | Failure:
         if self._draining:
             raise ConnectionLost("the daemon ends")
-        deadline = time.monotonic() + _EXHAUSTED_SECONDS
-        held = self.carrier.leases_out
+        since = time.monotonic()
         while True:
-            if self._exhausted is None or self.carrier.leases_out < held:
-                held = self.carrier.leases_out
-                deadline = time.monotonic() + _EXHAUSTED_SECONDS
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._slots_exhausted()
-            self._receive(_FOREVER_SECONDS if self._exhausted is None else left)
+            if self._exhausted is not None and self.carrier.leases_out < self._held_then:
+                self._exhausted = None  # one has gone back; if that is no help it says so again
+            if self._exhausted is None:
+                since = time.monotonic()
+                self._receive(_FOREVER_SECONDS)
+            else:
+                left = since + _EXHAUSTED_SECONDS - time.monotonic()
+                if left <= 0:
+                    raise self._slots_exhausted()
+                self._receive(left)
             item = self._pop()
             if item is not None:
                 self._exhausted = None
@@ -252,6 +278,9 @@ class Session:
             self._answers[int(answer.get("queryId", 0))] = list(answer.get("names", ()))
         elif "exhausted" in message:
             self._exhausted = message["exhausted"]
+            # A RELEASE or a TAKE may have been on its way to the daemon when it counted.
+            held = int(message["exhausted"].get("heldSlots", 0))
+            self._held_then = max(held, self.carrier.leases_out)
         elif "draining" in message:
             self._draining = True
         elif "error" in message:
@@ -264,6 +293,4 @@ def _to_error(message: dict[str, Any]) -> BatchdError:
     text, field = str(message.get("message", "")), str(message.get("field", ""))
     if code == "UNAVAILABLE":
         return Unavailable(text)
-    if code == "FAILED_PRECONDITION" and (field or text).startswith("expected"):
-        return StateMismatch(text, code=code, field=field)
     return OpenError(text, code=code, field=field)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -78,3 +79,12 @@ def check_state(state: Mapping[str, Any]) -> Position:
             field="samples",
         )
     return Position(epoch, samples // size)
+
+
+def log_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Says what a loaded state has changed of a run."""
+    for name, old in before.items():
+        if old != after[name]:
+            logging.getLogger("batchd").info(
+                "loaded state: %s=%s instead of %s", name, after[name], old
+            )

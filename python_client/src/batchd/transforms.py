@@ -24,23 +24,28 @@ __all__ = [
     "ToTensor",
 ]
 
+DtypeName = Literal["uint8", "float16", "bfloat16", "float32"]
+InterpolationName = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+LayoutName = Literal["NCHW", "NHWC"]
+
 
 class Cast(Operation):
-    """Type of the values; never scales them.
+    """Changes the type of the values and never scales them; comes last, with Layout.
 
     Args:
-        dtype: The type.
+        dtype: float16 and bfloat16 round to the nearest, ties to even; uint8 cuts towards zero and
+            clamps to 0 and 255.
     """
 
-    def __init__(self, dtype: Literal["uint8", "float16", "bfloat16", "float32"]) -> None:
+    def __init__(self, dtype: DtypeName) -> None:
         super().__init__("Cast", {"dtype": dtype})
 
 
 class CenterCrop(Operation):
-    """Cuts out the middle, padding with zeros where the picture is smaller.
+    """Cuts the middle out of the picture; what lies outside it is 0.
 
     Args:
-        size: Size of the result, one number for a square or [height, width]; in pixels. 1 to 65535.
+        size: Height and width of the result, in pixels; one integer is both. 1 to 65535.
     """
 
     def __init__(self, size: Size) -> None:
@@ -48,45 +53,46 @@ class CenterCrop(Operation):
 
 
 class DecodeImage(Operation):
-    """Decodes a JPEG or PNG to uint8 RGB, height x width x 3.
+    """Decodes the sample's picture to 8-bit RGB, height x width x channels.
 
     Args:
-        max_pixels: Larger pictures are too_large; in pixels. 1 to 4294967296.
-        max_encoded_bytes: Larger files are too_large; in bytes. 1 to 1073741824.
+        max_pixels: The most pixels a picture may have, as stored and after each operation; above it
+            is too_large. 1 to 4294836225.
+        max_encoded_bytes: The most bytes a sample may have; above it is too_large. 1 to 4294967296.
     """
 
-    def __init__(self, max_pixels: int = 178956970, max_encoded_bytes: int = 268435456) -> None:
+    def __init__(self, max_pixels: int = 50000000, max_encoded_bytes: int = 67108864) -> None:
         super().__init__(
             "DecodeImage",
             {"max_pixels": max_pixels, "max_encoded_bytes": max_encoded_bytes},
-            {"max_pixels": 178956970, "max_encoded_bytes": 268435456},
+            {"max_pixels": 50000000, "max_encoded_bytes": 67108864},
         )
 
 
 class Label(Operation):
-    """The sample's class number, int64; -100 where a bad sample was skipped."""
+    """The number of the sample's class, as int64."""
 
     def __init__(self) -> None:
         super().__init__("Label", {})
 
 
 class Layout(Operation):
-    """Order of a row's dimensions.
+    """Puts the channels before or after height and width; comes last, with Cast.
 
     Args:
-        layout: Channels first or last.
+        layout: NCHW or NHWC, as in a batch.
     """
 
-    def __init__(self, layout: Literal["NCHW", "NHWC"]) -> None:
+    def __init__(self, layout: LayoutName) -> None:
         super().__init__("Layout", {"layout": layout})
 
 
 class Normalize(Operation):
-    """Subtracts mean and divides by std, per channel.
+    """Takes the mean from each channel and divides by the standard deviation.
 
     Args:
-        mean: Mean of each channel.
-        std: Standard deviation of each channel. At least 1e-06.
+        mean: The mean of each channel, red, green, blue. -1e+30 to 1e+30.
+        std: The standard deviation of each channel; not 0. -1e+30 to 1e+30.
     """
 
     def __init__(
@@ -102,10 +108,10 @@ class Normalize(Operation):
 
 
 class RandomHorizontalFlip(Operation):
-    """Mirrors left and right with probability p.
+    """Mirrors left and right of the picture, at random.
 
     Args:
-        p: Probability. 0 to 1.
+        p: The probability of a flip. 0 to 1.
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -113,13 +119,13 @@ class RandomHorizontalFlip(Operation):
 
 
 class RandomResizedCrop(Operation):
-    """Crops a random part and resizes it, as torchvision does.
+    """Cuts a box of random area, aspect and place, and resizes it.
 
     Args:
-        size: Size of the result, one number for a square or [height, width]; in pixels. 1 to 65535.
-        scale: Least and greatest share of the picture's area. 0 to 1.
-        ratio: Least and greatest width divided by height. 0.01 to 100.
-        interpolation: The resampling filter.
+        size: Height and width of the result, in pixels; one integer is both. 1 to 65535.
+        scale: Least and most of the box's area, as a share of the picture's. 1e-06 to 1000.
+        ratio: Least and most of the box's width divided by its height. 0.001 to 1000.
+        interpolation: The filter, with the pixels of Pillow's filter of that name.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class RandomResizedCrop(Operation):
         size: Size,
         scale: Floats = (0.08, 1.0),
         ratio: Floats = (0.75, 1.3333333333333333),
-        interpolation: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+        interpolation: InterpolationName = "bilinear",
     ) -> None:
         super().__init__(
             "RandomResizedCrop",
@@ -141,19 +147,20 @@ class RandomResizedCrop(Operation):
 
 
 class Resize(Operation):
-    """Resizes; one number is the length of the shorter side.
+    """Resizes the picture.
 
     Args:
-        size: Shorter side, or [height, width]; in pixels. 1 to 65535.
-        max_size: The most that the longer side may have; in pixels. 1 to 65535.
-        interpolation: The resampling filter.
+        size: The short side in pixels, the aspect being kept, or [height, width]. 1 to 65535.
+        max_size: The most that the long side may become, in pixels; only where size is the short
+            side. 1 to 65535.
+        interpolation: The filter, with the pixels of Pillow's filter of that name.
     """
 
     def __init__(
         self,
         size: Size,
         max_size: int | None = None,
-        interpolation: Literal["nearest", "bilinear", "bicubic"] = "bilinear",
+        interpolation: InterpolationName = "bilinear",
     ) -> None:
         super().__init__(
             "Resize",
@@ -163,7 +170,7 @@ class Resize(Operation):
 
 
 class ToTensor(Operation):
-    """Makes float32 in [0, 1], channels first."""
+    """Makes float32 values in [0, 1], channels first."""
 
     def __init__(self) -> None:
         super().__init__("ToTensor", {})

@@ -8,8 +8,6 @@
 namespace batchd {
 namespace {
 
-constexpr ImageSize kSize = {21, 35};  // Of EncodePng's pictures.
-
 void PutBigEndian32(uint32_t value, ByteVector* bytes) {
   for (int shift : {24, 16, 8, 0}) bytes->push_back(static_cast<uint8_t>(value >> shift));
 }
