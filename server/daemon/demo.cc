@@ -62,9 +62,13 @@ class DemoTrainer : public SessionOutput {
     ended_ = true;
     status_ = status;
     end_ = Clock::Real()->Now();
+    // The loop runs on until what was made ahead has ended.
+    manager_->SetSessionCountListener([this](int count) {
+      if (count == 0) loop_->Stop();
+    });
     loop_->Post([this] {
       manager_->Close(id_);
-      loop_->Stop();
+      if (manager_->session_count() == 0) loop_->Stop();
     });
   }
 

@@ -162,7 +162,6 @@ std::vector<Command> AddCommands(CLI::App* app, Flags* flags) {
 int Main(int argc, char** argv) {
   CLI::App app("batchd: training batches from a daemon beside the trainer", "batchd");
   app.set_version_flag("--version", "batchd " BATCHD_VERSION);
-  app.require_subcommand(1);
   app.footer(kExitCodesHelp);
   Flags flags;
   const std::vector<Command> commands = AddCommands(&app, &flags);
@@ -177,6 +176,7 @@ int Main(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
   }
+  std::cerr << "batchd: a command is missing; `batchd --help` lists them\n";
   return kExitUsage;
 }
 

@@ -19,11 +19,11 @@ std::string RangeText(const Json& param) {
     return text;
   }
   if (param.contains("min") && param.contains("max")) {
-    text += fmt::format(", {} to {}", param["min"].dump(), param["max"].dump());
+    text += fmt::format(", {} to {}", param["min"].get<double>(), param["max"].get<double>());
   } else if (param.contains("min")) {
-    text += fmt::format(", at least {}", param["min"].dump());
+    text += fmt::format(", at least {}", param["min"].get<double>());
   } else if (param.contains("max")) {
-    text += fmt::format(", at most {}", param["max"].dump());
+    text += fmt::format(", at most {}", param["max"].get<double>());
   }
   return text;
 }

@@ -26,6 +26,8 @@ namespace {
 constexpr int kArenasMax = 4;
 constexpr Duration kBeatInterval = std::chrono::seconds(1);
 constexpr Duration kStreamsGrace = std::chrono::seconds(2);
+// A read of dead storage may never come back; nothing is lost by leaving it.
+constexpr Duration kRowsGrace = std::chrono::seconds(10);
 
 void PrepareProcess() {
   mallopt(M_ARENA_MAX, kArenasMax);
@@ -81,6 +83,7 @@ class Daemon {
   void OnClientsChanged();
   void Drain(const char* why);
   void Finish();
+  void StopWithoutSessions();
 
   const ServeConfig config_;
   Metrics metrics_;
@@ -96,6 +99,7 @@ class Daemon {
   std::vector<std::unique_ptr<EventLoop::Watch>> signals_;
   std::unique_ptr<EventLoop::Timer> beat_;
   std::unique_ptr<EventLoop::Timer> linger_;
+  std::unique_ptr<EventLoop::Timer> stuck_;
   bool draining_ = false;
 
   Mutex mu_;
@@ -244,11 +248,23 @@ void Daemon::Finish() {
   grpc_->Shutdown(kStreamsGrace);
   loop_->Post([this] {
     sockets_.clear();
-    signals_.clear();
-    beat_.reset();
     linger_.reset();
-    loop_->Stop();
+    // The rows in the making end on the loop, and the sessions with them.
+    manager_->SetSessionCountListener([this](int) { StopWithoutSessions(); });
+    stuck_ = loop_->After(kRowsGrace, [] {
+      log::Warn("rows in the making do not end, leaving them");
+      _exit(kExitOk);
+    });
+    StopWithoutSessions();
   });
+}
+
+void Daemon::StopWithoutSessions() {
+  if (manager_->session_count() > 0) return;
+  signals_.clear();
+  beat_.reset();
+  stuck_.reset();
+  loop_->Stop();
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ class ProgramTest(unittest.TestCase):
             (["serve", "--no-such-flag"], "--no-such-flag"),
             (["plan", self.folder, "--batch-size", "0"], "--batch-size"),
             (["nonsense"], "nonsense"),
-            ([], "subcommand"),
+            ([], "a command is missing"),
         ):
             with self.subTest(arguments=arguments):
                 done = run(*arguments)
