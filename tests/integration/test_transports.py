@@ -91,7 +91,7 @@ def test_a_slow_client_stops_its_own_stages_and_nobody_elses(daemon, photos_256,
     (dict(columns={"image": [T.DecodeImage(), T.Normalize()]}), "INVALID_ARGUMENT",
      ["pipeline.image[1]", "ToTensor"]),
     (dict(batch_size=1000), "FAILED_PRECONDITION", ["256", "1000"]),
-    (dict(batch_size=2**20, columns={"image": [T.DecodeImage(), T.Resize((2000, 2000))]},
+    (dict(batch_size=2**12, columns={"image": [T.DecodeImage(), T.Resize((2000, 2000))]},
           last_batch="pad"), "RESOURCE_EXHAUSTED", ["bytes", "--memory"]),
 ])
 def test_a_refused_open_says_what_is_wrong(daemon, photos_256, transport, change, code, parts):
@@ -204,8 +204,8 @@ def test_an_unknown_field_of_a_later_client_is_no_fault(daemon, numbered_103):
     peer = connect(daemon)
     peer.send(HELLO.pack(MAGIC, 1, 3, 0, 1 << 40))
     peer.recv(64)
-    peer.send(fragment(b'{"open": {"dataset": {"name": "nothing"}, "laterField": {"x": [1]}}}'))
-    assert b"no dataset" in b"".join(receive_all(peer))
+    peer.send(fragment(b'{"open": {"laterField": {"x": [1]}, "dataset": {"name": "nothing"}}}'))
+    assert b"pipeline.columns" in b"".join(receive_all(peer))
 
 
 @pytest.mark.parametrize("datagrams", [
@@ -262,7 +262,7 @@ def test_descriptors_that_a_client_sends_are_closed(daemon):
 
 
 def test_two_daemons_at_one_socket(daemon):
-    with pytest.raises(RuntimeError, match=f"ended with 75.*{daemon.pid}"):
+    with pytest.raises(RuntimeError, match=f"(?s)ended with 75.*{daemon.pid}"):
         Daemon(folder=daemon.folder)
     assert daemon.metric("batchd_sessions") == 0
 
