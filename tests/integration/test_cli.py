@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program as its user types it: what commands do, what they say when they cannot, exit codes."""
+"""The program as its user types it: what commands do, what they say when they cannot, their exit
+codes."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def refused(code: int, *arguments: str, **options) -> str:
     (("serve",), "--listen"),
     (("serve", "--lissten", "unix:s"), "--lissten"),
     (("serve", "--listen", "nowhere"), "unix:PATH"),
-    (("serve", "--listen", "unix:s", "--cpus", "0"), "--cpus=0: must be a whole number from 1 to 1024"),
+    (("serve", "--listen", "unix:s", "--cpus", "0"),
+     "--cpus=0: must be a whole number from 1 to 1024"),
     (("serve", "--listen", "unix:s", "--cpus", "1.5"), "--cpus=1.5"),
     (("serve", "--listen", "unix:s", "--memory", "1M"), "--memory=1M: must be"),
     (("serve", "--listen", "unix:s", "--root", "/no/such/folder"), "--root=/no/such/folder"),
@@ -177,7 +179,7 @@ def test_a_folder_that_may_not_be_read_is_refused_by_its_name(short):
 
     for command in (["index"], ["plan", "--batch-size", "1"]):
         done = subprocess.run([binary, *command, f"{short}/closed"], capture_output=True, text=True,
-                              user=65534, group=65534, timeout=60, cwd="/")
+                              user=65534, group=65534, timeout=60, cwd="/", check=False)
 
         assert done.returncode == DATA, done.stderr
         assert f"{short}/closed" in done.stderr and "Permission denied" in done.stderr
@@ -335,7 +337,7 @@ def test_metrics_pass_promtool_and_count_an_epoch(daemon, folder):
         assert daemon.metric("batchd_sessions") == 1
 
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True,
-                             text=True, timeout=60)
+                             text=True, timeout=60, check=False)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 

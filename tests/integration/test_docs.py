@@ -6,23 +6,27 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import sys
 from collections.abc import Callable
 
 import pytest
-from daemon import run
+from daemon import Daemon, run
 from pictures import make_numbered_folder
+
+import batchd
+from batchd import transforms as T
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 METRICS_HEAD = """\
 # Metrics
 
-What `/metrics` shows; made from `server/metrics/metric_table.inc`. Labels come from closed sets. The series of a job end
-with its last session; of more than 64 jobs at once the further ones count as `other`. Histograms are of seconds,
-from 100 µs to 10 s.
+What `/metrics` shows; made from `server/metrics/metric_table.inc`. Labels come from closed sets.
+The series of a job end with its last session; of more than 64 jobs at once the further ones count
+as `other`. Histograms are of seconds, from 100 µs to 10 s.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -35,7 +39,7 @@ def operations_page() -> str:
 
 def string_list(path: str, name: str) -> list[str]:
     """The strings of a C++ array."""
-    body = re.search(rf"\b{name}\[\w+\] = \{{(.*?)\}}", (ROOT / path).read_text(), re.S)[1]
+    body = re.search(rf"\b{name}\[\w+\] = \{{(.*?)\}}", (ROOT / path).read_text(), re.DOTALL)[1]
     return re.findall(r'"(\w+)"', body)
 
 
@@ -45,9 +49,9 @@ def metrics_page() -> str:
     reasons = string_list("server/base/status.cc", "kReasonNames")
     families = {}
     for family, kind, name, text in re.findall(r'^FAMILY\((\w+), (\w+), "(\w+)", "(.*)"\)$', table,
-                                               re.M):
+                                               re.MULTILINE):
         families[family] = (name, kind.lower(), text, {})
-    for macro, family, rest in re.findall(r"^(\w*SERIES)\(\w+, (\w+)(.*)\)$", table, re.M):
+    for macro, family, rest in re.findall(r"^(\w*SERIES)\(\w+, (\w+)(.*)\)$", table, re.MULTILINE):
         labels = families[family][3]
         if macro.startswith("JOB_"):
             labels["job"] = []
@@ -78,17 +82,33 @@ def test_a_page_is_what_the_program_says(page):
 
 
 def test_the_page_of_metrics_has_what_a_daemon_exposes(daemon, tmp_path):
-    import batchd
-    from batchd import transforms as T
-
     root = make_numbered_folder(tmp_path / "d", 8)
     with batchd.Loader(batchd.ImageFolder(str(root)), {"label": T.Label()}, batch_size=4,
                        name="job-a", address=daemon.address):
-        exposed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", daemon.get("/metrics"), re.M))
+        exposed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", daemon.get("/metrics"), re.MULTILINE))
 
     listed = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", (REFERENCE / "metrics.md").read_text(),
-                             re.M))
+                             re.MULTILINE))
     assert exposed == listed
+
+
+def test_the_configuration_of_the_how_to_runs(tmp_path):
+    page = (ROOT / "docs/how-to/run-a-shared-daemon.md").read_text()
+    config = json.loads(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    root = make_numbered_folder(tmp_path / "data" / "pets" / "train", 8)
+    config |= {"root": [str(tmp_path / "data")], "memory": "1G", "cpus": 1, "log_format": "text"}
+    config["datasets"]["pets"]["arguments"]["root"] = str(root)
+    del config["state_dir"]  # the flags of Daemon
+    del config["listen"]
+    (tmp_path / "c.json").write_text(json.dumps(config))
+
+    with Daemon((), "--config", str(tmp_path / "c.json")) as daemon:
+        status = json.loads(run("status", daemon.address, "--format", "json").stdout)
+        assert status["cpu_threads"] == 1
+        with batchd.Loader("pets", {"label": T.Label()}, batch_size=8,
+                           address=daemon.address) as loader:
+            assert [batch.rows for batch in loader] == [8]
+        assert daemon.terminate() == 0
 
 
 @pytest.mark.parametrize("name", ["sessions", "prefetch"])

@@ -48,7 +48,7 @@ def grpcurl(daemon, *arguments: str, flags: tuple[str, ...] = (), data: object =
     """What grpcurl prints for a call; with ok=False what it says of a call that is refused."""
     said = [] if data is None else ["-d", json.dumps(data)]
     done = subprocess.run([GRPCURL, "-plaintext", *flags, *said, "-unix", f"{daemon.socket}.grpc",
-                           *arguments], capture_output=True, text=True, timeout=60)
+                           *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
 
@@ -179,8 +179,8 @@ class Stream:
     def _say(self, message: dict) -> None:
         self._outgoing.put(json_format.ParseDict({"message": message}, service_pb2.StreamRequest()))
 
-    def next(self):
-        """The next batch's Ready and slab image; its slot is given back."""
+    def next(self, keep: bool = False):
+        """The next batch's Ready and slab image; its slot is given back, or kept."""
         message = next(self.responses).message
         if message.WhichOneof("message") == "segment":  # for clients that map memory
             message = next(self.responses).message
@@ -198,7 +198,8 @@ class Stream:
             filled += len(chunk.data)
         slot = {"segment": ready.segment, "slot": ready.slot, "sequence": str(ready.sequence)}
         self._say({"take": slot})
-        self._say({"release": slot})
+        if not keep:
+            self._say({"release": slot})
         return ready, bytes(image)
 
     def close(self) -> None:
@@ -272,7 +273,7 @@ def test_health_turns_to_not_serving_when_the_daemon_drains(daemon, channel, pho
         return channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
     assert status() == b"\x08\x01"  # SERVING
     stream = Stream(channel, open_json(photos_256, worldSize=1, prefetch=1))
-    stream.next()
+    stream.next(keep=True)  # as long as a client holds a batch, the drain goes on
 
     daemon.process.terminate()
     while next(stream.responses).message.WhichOneof("message") != "draining":
