@@ -345,14 +345,15 @@ def test_a_daemon_that_drains_is_alive_and_not_ready(daemon, folder):
     with batchd.Loader(batchd.ImageFolder(str(folder)), {"label": T.Label()}, batch_size=4,
                        address=daemon.address) as loader:
         batches = iter(loader)
-        held = next(batches)
+        next(batches).release()
+        # A drain waits for what lies ready.
+        wait_until(lambda: daemon.metric("batchd_slabs", state="ready") > 0)
         daemon.process.terminate()
         wait_until(lambda: run("health", "--http", daemon.http).returncode == FAILED)
         assert daemon.get("/livez") == "ok\n"
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(f"http://{daemon.http}/readyz", timeout=10)
         assert caught.value.code == 503
-        held.release()
     assert daemon.process.wait(30) == 0
 
 

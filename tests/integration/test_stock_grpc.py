@@ -179,8 +179,8 @@ class Stream:
     def _say(self, message: dict) -> None:
         self._outgoing.put(json_format.ParseDict({"message": message}, service_pb2.StreamRequest()))
 
-    def next(self, keep: bool = False):
-        """The next batch's Ready and slab image; its slot is given back, or kept."""
+    def next(self, take: bool = True):
+        """The next batch's Ready and slab image; it is taken and its slot given back, if wanted."""
         message = next(self.responses).message
         if message.WhichOneof("message") == "segment":  # for clients that map memory
             message = next(self.responses).message
@@ -197,14 +197,16 @@ class Stream:
             image[filled : filled + len(chunk.data)] = chunk.data
             filled += len(chunk.data)
         slot = {"segment": ready.segment, "slot": ready.slot, "sequence": str(ready.sequence)}
-        self._say({"take": slot})
-        if not keep:
+        if take:
+            self._say({"take": slot})
             self._say({"release": slot})
         return ready, bytes(image)
 
     def close(self) -> None:
         self._say({"close": {}})
-        assert list(self.responses) == []
+        for _ in self.responses:
+            pass  # what was on its way already
+        assert self.responses.code() == grpc.StatusCode.OK
         self._outgoing.put(None)
 
 
@@ -273,7 +275,7 @@ def test_health_turns_to_not_serving_when_the_daemon_drains(daemon, channel, pho
         return channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
     assert status() == b"\x08\x01"  # SERVING
     stream = Stream(channel, open_json(photos_256, worldSize=1, prefetch=1))
-    stream.next(keep=True)  # as long as a client holds a batch, the drain goes on
+    stream.next(take=False)  # a drain waits for what lies ready
 
     daemon.process.terminate()
     while next(stream.responses).message.WhichOneof("message") != "draining":
