@@ -153,6 +153,33 @@ def test_grpcurl_is_told_which_field_is_wrong(daemon, photos_256):
     assert "pipeline.image[1].size" in said
 
 
+@pytest.mark.parametrize(("part", "change", "said"), [
+    ("dataset", {"name": "ImageFoldr"}, "dataset.name"),
+    ("dataset", {"arguments": {}}, "dataset.root"),
+    ("dataset", {"arguments": {"root": 5}}, "dataset.root"),
+    ("pipeline", {"columns": []}, "pipeline.columns"),
+    ("sampling", {"globalBatchSize": "0"}, "sampling.global_batch_size"),
+    ("sampling", {"shuffle": 77}, "sampling.shuffle"),
+    ("sampling", {"maxBadShare": "NaN"}, "sampling.max_bad_share"),
+    ("address", {"step": "99"}, "start.step: 99"),
+    ("address", {"epoch": "-1"}, "start.epoch: -1"),
+    ("address", {"rank": 2}, "rank: 2"),
+    ("address", {"worldSize": 0}, "world_size: 0"),
+])
+def test_what_is_wrong_is_refused_by_its_path_and_harms_nobody(daemon, channel, photos_256, part,
+                                                               change, said):
+    message = {"open": open_json(photos_256), "address": {"worldSize": 1}}
+    (message if part == "address" else message["open"])[part].update(change)
+    request = json_format.ParseDict(message, service_pb2.GetBatchRequest())
+
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "GetBatch", request, service_pb2.GetBatchResponse)
+
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert said in caught.value.details()
+    assert daemon.get("/readyz") == "ok\n"
+
+
 @pytest.fixture
 def channel(daemon):
     with grpc.insecure_channel(f"unix:{daemon.socket}.grpc") as open_channel:
