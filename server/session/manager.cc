@@ -160,8 +160,9 @@ void Manager::Describe(OpenRequest request, std::function<void(absl::StatusOr<Op
   control_.Post([this, shared, done = std::move(done)] {
     absl::StatusOr<std::unique_ptr<SessionParts>> parts =
         opener_.Open(*shared, /*with_memory=*/false);
-    auto info = std::make_shared<absl::StatusOr<OpenedInfo>>(parts.status());
-    if (parts.ok()) *info = (*parts)->info;
+    auto info = parts.ok()
+                    ? std::make_shared<absl::StatusOr<OpenedInfo>>((*parts)->info)
+                    : std::make_shared<absl::StatusOr<OpenedInfo>>(parts.status());
     loop_->Post([info, done] { done(*info); });
   });
 }
