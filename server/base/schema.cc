@@ -104,6 +104,9 @@ absl::StatusOr<Json> CheckValue(const Param& param, const Json& value, const std
       return value;
     case ParamType::kString:
       if (!value.is_string()) return WrongType(param, value, field);
+      if (value.get_ref<const std::string&>().find('\0') != std::string::npos) {
+        return FieldErr(field, "has a NUL character, where the operating system would cut it");
+      }
       if (!param.choices.empty() && std::find(param.choices.begin(), param.choices.end(),
                                               value.get<std::string>()) == param.choices.end()) {
         return FieldErr(field, "\"{}\" is unknown; there are {}", value.get<std::string>(),

@@ -3,9 +3,13 @@
 
 #include <malloc.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <thread>
 
@@ -24,10 +28,24 @@ namespace {
 // What allocates does so in a few threads and seldom; an arena for each core would only hold
 // memory.
 constexpr int kArenasMax = 4;
+constexpr int kNice = 10;
+constexpr char kGrpcSuffix[] = ".grpc";
+constexpr size_t kSocketPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
+constexpr double kFirstClientSeconds = 10;
 constexpr Duration kBeatInterval = std::chrono::seconds(1);
 constexpr Duration kStreamsGrace = std::chrono::seconds(2);
 // A read of dead storage may never come back; nothing is lost by leaving it.
 constexpr Duration kRowsGrace = std::chrono::seconds(10);
+
+// Niceness counts only within a process session, where the kernel groups tasks by session: so the
+// session that is the daemon's own goes down as a whole. Where there is no such file, nothing does.
+void LowerOwnSession(const ServeConfig& config) {
+  if (!config.is_private && getsid(0) != getpid()) return;
+  if (FILE* file = fopen("/proc/self/autogroup", "w"); file != nullptr) {
+    fprintf(file, "%d", kNice);
+    fclose(file);
+  }
+}
 
 void PrepareProcess() {
   mallopt(M_ARENA_MAX, kArenasMax);
@@ -101,6 +119,7 @@ class Daemon {
   std::unique_ptr<EventLoop::Timer> linger_;
   std::unique_ptr<EventLoop::Timer> stuck_;
   bool draining_ = false;
+  bool had_client_ = false;
 
   Mutex mu_;
   CondVar changed_;
@@ -130,6 +149,7 @@ absl::Status Daemon::MakeManager() {
   options.datasets.roots = config_.roots;
   options.datasets.any_root = config_.is_private;
   options.named_datasets = config_.datasets;
+  options.nice = kNice;
   options.warnings = Warnings(config_, host, threads_);
   for (const std::string& warning : options.warnings) log::Warn("few cores", {{"text", warning}});
   manager_ = SessionManager::Create(options, loop_.get(), &metrics_);
@@ -141,17 +161,29 @@ absl::Status Daemon::OpenDoors() {
   GrpcDoorOptions grpc{config_.tcp, threads_};
   // The sockets first: their locks say whether another daemon is there.
   for (const std::string& path : config_.sockets) {
+    if (path.size() + std::string_view(kGrpcSuffix).size() > kSocketPathBytesMax) {
+      return Err(absl::StatusCode::kInvalidArgument,
+                 "--listen unix:{}: the path has {} bytes, and with {} for gRPC a socket's may have "
+                 "{}; choose a shorter one",
+                 path, path.size(), kGrpcSuffix, kSocketPathBytesMax);
+    }
     SocketDoorOptions options;
     options.path = path;
     options.same_user_only = config_.is_private;
     BATCHD_ASSIGN_OR_RETURN(auto door, SocketDoor::Listen(options, loop_.get(), manager_.get()));
     door->SetConnectionCountListener([this](int) { OnClientsChanged(); });
     sockets_.push_back(std::move(door));
-    grpc.addresses.push_back("unix:" + path + ".grpc");
+    grpc.addresses.push_back("unix:" + path + kGrpcSuffix);
   }
   BATCHD_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, probes_.Routes()));
   // Last, since only a whole start takes its sockets away again.
   BATCHD_ASSIGN_OR_RETURN(grpc_, GrpcDoor::Start(grpc, loop_.get(), manager_.get()));
+  for (const std::string& path : config_.sockets) {
+    // As the data socket: gRPC makes it by the umask.
+    if (chmod((path + kGrpcSuffix).c_str(), config_.is_private ? 0600 : 0660) != 0) {
+      return absl::UnavailableError(ErrnoText("chmod " + path + kGrpcSuffix, errno));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -173,7 +205,7 @@ void Daemon::WatchSignals() {
         log::Warn("second signal, ending at once", {{"signal", number}});
         for (const auto& door : sockets_) {
           unlink(door->path().c_str());
-          unlink((door->path() + ".grpc").c_str());
+          unlink((door->path() + kGrpcSuffix).c_str());
         }
         _exit(128 + number);
       }
@@ -193,9 +225,13 @@ void Daemon::OnClientsChanged() {
   int client_count = manager_->session_count();
   for (const auto& door : sockets_) client_count += door->connection_count();
   if (client_count > 0) {
+    had_client_ = true;
     linger_.reset();
   } else if (linger_ == nullptr) {
-    const auto wait = std::chrono::duration<double>(config_.private_linger_seconds);
+    // Before the first client there is one that has started this daemon and is on its way.
+    const auto wait = std::chrono::duration<double>(
+        had_client_ ? config_.private_linger_seconds
+                    : std::max(config_.private_linger_seconds, kFirstClientSeconds));
     linger_ = loop_->After(std::chrono::duration_cast<Duration>(wait),
                            [this] { Drain("the last client is gone"); });
   }
@@ -272,6 +308,7 @@ void Daemon::StopWithoutSessions() {
 int Serve(const ServeConfig& config) {
   log::SetFormat(config.json_log ? log::Format::kJson : log::Format::kText);
   PrepareProcess();
+  LowerOwnSession(config);
   // Never deleted: the HTTP door answers with it to the very end of the process, and its library
   // needs up to two seconds to stop and closes its listening descriptor twice.
   static Daemon* daemon = nullptr;

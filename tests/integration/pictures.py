@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets for tests: small pictures that carry their number, so that a row tells which sample it is."""
+"""Data sets for tests: small pictures that carry their number, so that a row names its sample."""
 
 from __future__ import annotations
 

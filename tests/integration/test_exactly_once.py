@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch is a pure function of its address: over worlds, threads, transports, caches and crashes."""
+"""A batch is a pure function of its address: over worlds, threads, transports and crashes."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_daemon_and_trainer_killed_twenty_times_each(photos, undisturbed, tmp_pa
                 log.write_bytes(whole[: whole.rfind(b"\n") + 1])
                 trainer = start(daemon)
         assert not finished, "the epoch was over before the last kill: the test shows too little"
-        for line in trainer.stdout:
+        for _ in trainer.stdout:
             pass
         assert trainer.wait(60) == 0
         trainer.stdout.close()

@@ -319,6 +319,7 @@ def start_trainer(daemon, root) -> subprocess.Popen:
                             stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.release_only  # ASan keeps freed memory for a while
 def test_s16_killed_trainers_leave_nothing_and_disturb_nobody(daemon, numbered_1000):
     with loader(daemon, numbered_1000, AUGMENTED) as one:
         undisturbed = digests(one, epochs=2)

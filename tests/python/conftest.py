@@ -17,9 +17,10 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "python_client" / "src"))
 sys.path.insert(0, str(HERE))
 
+from fake_daemon import Behaviour, FakeDaemon  # noqa: E402
+
 import batchd  # noqa: E402
 from batchd import transforms as T  # noqa: E402
-from fake_daemon import Behaviour, FakeDaemon  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,10 @@ from concurrent import futures
 from typing import Any
 
 import grpc
-from batchd._proto import service_pb2, session_pb2
 from fake_daemon import FRAGMENT, HELLO, HELLO_MAGIC, RECORD, SLAB_HEADER, FakeDaemon
 from google.protobuf import json_format
+
+from batchd._proto import service_pb2, session_pb2
 
 CHUNK_BYTES = 1 << 20
 

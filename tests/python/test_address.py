@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from batchd.address import choose_route
 
 

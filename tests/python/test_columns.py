@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import batchd
 import numpy as np
 import pytest
 from fake_daemon import Column
+
+import batchd
 
 try:
     import torch

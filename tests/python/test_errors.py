@@ -7,10 +7,11 @@ import os
 import socket
 from typing import Any
 
-import batchd
 import pytest
-from batchd import transforms as T
 from fake_daemon import FakeDaemon
+
+import batchd
+from batchd import transforms as T
 
 COLUMNS = {"image": [T.DecodeImage()], "label": T.Label()}
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import batchd
 import numpy as np
 import pytest
-from batchd import transforms as T
 from conftest import ROOT
+
+import batchd
+from batchd import transforms as T
 
 CLIENT = ROOT / "python_client"
 PACKAGE = CLIENT / "src" / "batchd"

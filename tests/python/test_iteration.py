@@ -8,10 +8,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import batchd
 import numpy as np
 import pytest
 from fake_daemon import FakeDaemon
+
+import batchd
 
 
 @pytest.fixture(params=["shm", "grpc"])

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import batchd
 import numpy as np
 import pytest
 from fake_daemon import FakeDaemon
+
+import batchd
 
 Make = Callable[..., batchd.Loader]
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import batchd
 import pytest
 from conftest import HERE, ROOT
 from fake_daemon import FakeDaemon
+
+import batchd
 
 PATHS = os.pathsep.join([str(ROOT / "python_client" / "src"), str(HERE)])
 
@@ -62,7 +63,7 @@ def test_a_child_forked_behind_pythons_back_gives_nothing_back(
 ) -> None:
     iterator = iter(make_loader(daemon))
     batch = next(iterator)
-    pid = ctypes.CDLL(None).fork()
+    pid = ctypes.PyDLL(None).fork()
     if pid == 0:
         batch.release()
         os._exit(0)

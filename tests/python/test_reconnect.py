@@ -7,9 +7,10 @@ import threading
 import time
 from typing import Any
 
-import batchd
 import pytest
 from fake_daemon import FakeDaemon
+
+import batchd
 
 UNDISTURBED = [(epoch, step) for epoch in range(3) for step in range(5)]
 

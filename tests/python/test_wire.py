@@ -7,9 +7,10 @@ import re
 import struct
 
 import pytest
+from conftest import ROOT
+
 from batchd import wire
 from batchd.errors import ProtocolError
-from conftest import ROOT
 
 
 def header(name: str) -> str:
