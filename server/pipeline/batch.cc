@@ -26,6 +26,8 @@ void Batch::Begin(const Address& address) {
 }
 
 void Batch::FinishRow(int64_t row, int64_t sample_id, wire::RowStatus status) {
+  // A row that only fills up is never valid, and a bad sample in it has been counted before.
+  if (rows_[row].is_pad) status = wire::RowStatus::kPad;
   plan_->layout.sample_ids(slab_)[row] = sample_id;
   plan_->layout.row_status(slab_)[row] = static_cast<uint8_t>(status);
   row_status_[row] = status;

@@ -63,7 +63,8 @@ class Batch {
   const Address& address() const { return address_; }
   const std::vector<SampleRow>& rows() const { return rows_; }
 
-  // Each row ends with exactly one of these. Thread-safe.
+  // Each row ends with exactly one of these. Thread-safe. A row that fills the batch up becomes
+  // kPad, whatever `status`.
   void FinishRow(int64_t row, int64_t sample_id, wire::RowStatus status);
   void FailRow(int64_t row, int64_t ordinal, absl::Status status);
   void DropRow();  // cancelled

@@ -60,11 +60,9 @@ void RowMaker::Make(RowTask task) {
         return;
       case Outcome::kMade: {
         Add(metrics_->samples_decoded);
-        const bool is_pad = batch->rows()[task.row].is_pad;
-        batch->FinishRow(task.row, task.ordinal,
-                         task.substitute >= 0 ? wire::RowStatus::kSubstituted
-                         : is_pad             ? wire::RowStatus::kPad
-                                              : wire::RowStatus::kOk);
+        batch->FinishRow(
+            task.row, task.ordinal,
+            task.substitute >= 0 ? wire::RowStatus::kSubstituted : wire::RowStatus::kOk);
         return;
       }
       case Outcome::kFailed:

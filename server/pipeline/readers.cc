@@ -7,8 +7,12 @@ namespace batchd {
 
 void WaitingBudget::Acquire(int64_t size_bytes) {
   MutexLock lock(&mu_);
-  // Whoever holds bytes is waiting for a CPU thread only, so they come back.
-  while (!budget_->TryTake(size_bytes)) released_.Wait(&mu_);
+  // In turn, or small requests that never cease would keep a large one waiting for ever. Whoever
+  // holds bytes is waiting for a CPU thread only, so they come back.
+  const uint64_t turn = next_turn_++;
+  while (turn != now_served_ || !budget_->TryTake(size_bytes)) released_.Wait(&mu_);
+  ++now_served_;
+  released_.NotifyAll();
 }
 
 void WaitingBudget::Release(int64_t size_bytes) {
@@ -27,6 +31,7 @@ Readers::~Readers() {
     MutexLock lock(&mu_);
     stopped_ = true;
     work_.NotifyAll();
+    stopping_.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
 }
@@ -78,6 +83,7 @@ absl::Status Readers::ReadWithRetries(RowTask* task, SampleLocation* location) {
     const bool may_pass = absl::IsUnavailable(status);
     if (!may_pass || attempt == kReadAttemptsMax || task->batch->cancelled()) return status;
     Add(metrics_->source_retries);
+    task->fetched->Free();  // others may read meanwhile
     if (PauseOrStopped(attempt)) return status;
   }
 }
@@ -85,9 +91,7 @@ absl::Status Readers::ReadWithRetries(RowTask* task, SampleLocation* location) {
 bool Readers::PauseOrStopped(int attempt) {
   const TimePoint deadline = Clock::Real()->Now() + std::chrono::milliseconds(10 << (2 * attempt));
   MutexLock lock(&mu_);
-  while (!stopped_) {
-    if (!work_.WaitUntil(&mu_, deadline)) break;
-    if (Clock::Real()->Now() >= deadline) break;
+  while (!stopped_ && stopping_.WaitUntil(&mu_, deadline)) {
   }
   return stopped_;
 }

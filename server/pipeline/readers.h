@@ -23,7 +23,7 @@ namespace batchd {
 
 inline constexpr int kReadAttemptsMax = 5;
 
-// A budget that waits. Thread-safe.
+// A budget that waits; who comes first is served first. Thread-safe.
 class WaitingBudget : public ByteGate {
  public:
   explicit WaitingBudget(Budget* budget) : budget_(budget) {}
@@ -34,6 +34,8 @@ class WaitingBudget : public ByteGate {
   Budget* const budget_;
   Mutex mu_;
   CondVar released_;
+  uint64_t next_turn_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t now_served_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Thread-safe. Destroying it joins the threads; rows that are still queued stay undone.
@@ -56,6 +58,8 @@ class Readers {
   WaitingBudget gate_;
   Mutex mu_;
   CondVar work_;
+  CondVar stopping_;  // for pauses; one that waited on work_ would swallow a wake-up meant for an
+                      // idle reader
   std::deque<RowTask> tasks_ ABSL_GUARDED_BY(mu_);
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;

@@ -17,6 +17,14 @@ namespace {
 
 constexpr size_t kSampleNamesMax = 4096;
 
+absl::Status Draining() {
+  return absl::UnavailableError("the daemon is draining; connect again when the next one is up");
+}
+
+std::function<void(int64_t)> Into(prometheus::Gauge* gauge) {
+  return [gauge](int64_t change) { Add(gauge, static_cast<double>(change)); };
+}
+
 // A session, or one that is being opened (`session` is null then; a close in the meantime leaves
 // `output` null).
 struct Entry {
@@ -30,9 +38,11 @@ class Manager : public SessionManager {
       : options_(options),
         loop_(loop),
         metrics_(metrics),
-        slab_budget_("slabs", options.slab_budget_bytes),
-        encoded_budget_("encoded bytes in flight", options.encoded_budget_bytes),
-        scratch_budget_("decode scratch", options.scratch_budget_bytes),
+        slab_budget_("slabs", options.slab_budget_bytes, Into(metrics->memory_slabs_used)),
+        encoded_budget_("encoded bytes in flight", options.encoded_budget_bytes,
+                        Into(metrics->memory_encoded_used)),
+        scratch_budget_("decode scratch", options.scratch_budget_bytes,
+                        Into(metrics->memory_scratch_used)),
         scratch_gate_(&scratch_budget_),
         opener_(options_, &slab_budget_, metrics),
         readers_(options.reader_threads, &encoded_budget_, &queue_, metrics),
@@ -111,8 +121,7 @@ SessionId Manager::Open(OpenRequest request, SessionOutput* output) {
   auto shared = std::make_shared<OpenRequest>(std::move(request));
   absl::Status refused;
   if (draining_) {
-    refused =
-        absl::UnavailableError("the daemon is draining; connect again when the next one is up");
+    refused = Draining();
   } else if (session_count() > kSessionsMax) {
     refused = Err(absl::StatusCode::kResourceExhausted,
                   "{} sessions are open, the most there can be", kSessionsMax);
@@ -138,6 +147,7 @@ void Manager::OnOpened(SessionId id, OpenRequest request,
     Erase(id);
     return;
   }
+  if (draining_) parts = Draining();
   if (!parts.ok()) {
     log::Warn("open refused", {{"session_id", id},
                                {"job", request.job},
@@ -152,7 +162,6 @@ void Manager::OnOpened(SessionId id, OpenRequest request,
       // Deferred: the session is in the middle of a call when it says that it has ended.
       [this, id] { loop_->Post([this, id] { Erase(id); }); });
   entry.session->Start();
-  if (draining_) entry.session->Drain(0);
 }
 
 void Manager::Describe(OpenRequest request, std::function<void(absl::StatusOr<OpenedInfo>)> done) {
@@ -160,9 +169,12 @@ void Manager::Describe(OpenRequest request, std::function<void(absl::StatusOr<Op
   control_.Post([this, shared, done = std::move(done)] {
     absl::StatusOr<std::unique_ptr<SessionParts>> parts =
         opener_.Open(*shared, /*with_memory=*/false);
-    auto info = parts.ok()
-                    ? std::make_shared<absl::StatusOr<OpenedInfo>>((*parts)->info)
-                    : std::make_shared<absl::StatusOr<OpenedInfo>>(parts.status());
+    auto info = std::make_shared<absl::StatusOr<OpenedInfo>>();
+    if (parts.ok()) {
+      *info = (*parts)->info;
+    } else {
+      *info = parts.status();  // never OK: a StatusOr made of that logs an error
+    }
     loop_->Post([info, done] { done(*info); });
   });
 }
@@ -220,7 +232,6 @@ void Manager::Erase(SessionId id) {
 
 void Manager::CountChanged() {
   Set(metrics_->sessions, session_count());
-  Set(metrics_->memory_slabs_used, static_cast<double>(slab_budget_.used_bytes()));
   if (listener_) listener_(session_count());
 }
 

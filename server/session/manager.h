@@ -118,8 +118,8 @@ class SessionManager {
   virtual void Close(SessionId id) = 0;
 
   // Takes no new sessions, plans nothing new and tells every client. `drained` is called when no
-  // session has a batch announced that its client has not taken, or after `timeout`. What a client
-  // has taken stays valid without the daemon.
+  // client has batches before it that it has not taken, or after `timeout`. What has been taken
+  // stays valid without the daemon.
   virtual void Drain(Duration timeout, std::function<void()> drained) = 0;
   virtual bool draining() const = 0;
 

@@ -199,6 +199,7 @@ void Session::Seek(uint32_t generation, const Position& position) {
   const absl::Status status = state_.OnSeek(generation, position, &stale_);
   if (!status.ok()) return Fail(status);
   for (const int slot : stale_) slots_[slot].batch->Cancel();
+  told_exhausted_ = false;  // who begins anew waits anew, and has to hear why
   Pump();
 }
 
@@ -275,7 +276,12 @@ void Session::Close() {
 }
 
 void Session::EndIfIdle() {
-  if (closed() && state_.filling() == 0 && !growing_ && !preparing_epoch_ && !pumping_) ended_();
+  if (told_ended_ || !closed() || state_.filling() > 0 || growing_ || preparing_epoch_ ||
+      pumping_) {
+    return;
+  }
+  told_ended_ = true;
+  ended_();
 }
 
 void Session::UpdateGauges() {

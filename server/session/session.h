@@ -90,6 +90,7 @@ class Session {
   bool growing_ = false;
   bool told_exhausted_ = false;
   bool pumping_ = false;
+  bool told_ended_ = false;
   int64_t batches_taken_ = 0;
   int64_t batches_taken_ready_ = 0;
   int gauge_free_ = 0, gauge_filling_ = 0, gauge_ready_ = 0, gauge_leased_ = 0;

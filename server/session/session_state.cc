@@ -79,13 +79,14 @@ void SessionState::OnBuilt(int index, const BuiltBatch& built) {
   slot.valid_rows = built.valid_rows;
   slot.status = built.status;
   slot.failed_ordinal = built.failed_ordinal;
-  slot.bad_rows = slot.leading_bad_rows = slot.trailing_bad_rows = 0;
+  slot.bad_rows = slot.leading_bad_rows = slot.longest_bad_rows = slot.trailing_bad_rows = 0;
   if (built.row_status == nullptr || !built.status.ok()) return;
   bool seen_good = false;
   for (const wire::RowStatus status : *built.row_status) {
     if (IsBad(status)) {
       ++slot.bad_rows;
       ++slot.trailing_bad_rows;
+      slot.longest_bad_rows = std::max(slot.longest_bad_rows, slot.trailing_bad_rows);
       if (!seen_good) ++slot.leading_bad_rows;
     } else {
       seen_good = true;
@@ -134,15 +135,17 @@ SessionState::Announcement SessionState::Fail(const Slot& slot, absl::Status sta
 absl::Status SessionState::CheckBadRows(const Slot& slot) {
   if (slot.address.step == 0) bad_in_epoch_ = 0;
   bad_in_epoch_ += slot.bad_rows;
-  const int64_t longest = bad_in_a_row_ + slot.leading_bad_rows;
-  const bool all_bad = slot.rows > 0 && slot.bad_rows == slot.rows;
+  // The longest run that has an end or a part here, however the batches are cut.
+  const int64_t longest =
+      std::max<int64_t>(bad_in_a_row_ + slot.leading_bad_rows, slot.longest_bad_rows);
+  const bool all_bad = slot.bad_rows == slot.rows;  // so is a batch without rows: the run goes on
   bad_in_a_row_ = all_bad ? bad_in_a_row_ + slot.rows : slot.trailing_bad_rows;
   const int64_t limit = std::min(options_.num_samples, kBadInARowMax);
-  if (slot.bad_rows > 0 && (longest >= limit || bad_in_a_row_ >= limit)) {
+  if (slot.bad_rows > 0 && longest >= limit) {
     return Err(absl::StatusCode::kFailedPrecondition,
                "no usable sample: the last {} samples were all bad; see "
                "batchd_sample_errors_total for the reasons, on_bad_sample=\"fail\" names the first",
-               std::max(longest, bad_in_a_row_));
+               longest);
   }
   int64_t bound = options_.max_bad_count;
   if (options_.max_bad_share >= 0) {

@@ -124,6 +124,7 @@ class SessionState {
     int64_t valid_rows = 0;
     int bad_rows = 0;
     int leading_bad_rows = 0;   // before its first good row
+    int longest_bad_rows = 0;   // one after the other
     int trailing_bad_rows = 0;  // after its last good row
     absl::Status status;
     int64_t failed_ordinal = -1;
