@@ -82,7 +82,7 @@ def test_dlpack_holds_the_lease(batch: batchd.Batch) -> None:
     sequence, carrier = memory._sequence, memory._carrier
     del memory
 
-    batch._memory = batch._slab = None  # as if the batch were gone
+    batch._memory = None  # as if the batch were gone
 
     assert sequence in carrier._held
     del array
@@ -107,7 +107,7 @@ def test_a_tensor_holds_the_lease(batch: batchd.Batch) -> None:
     sequence, carrier = memory._sequence, memory._carrier
     del memory
 
-    batch._memory = batch._slab = None
+    batch._memory = None
 
     assert sequence in carrier._held
     del tensor

@@ -58,6 +58,24 @@ def test_the_last_array_gives_the_slab_back(make_loader: Make, daemon: FakeDaemo
     assert daemon.held() == 1  # the batch that next() has just returned
 
 
+def test_a_view_of_an_array_s_base_holds_the_slab_and_ends_nothing(
+    make_loader: Make, daemon: FakeDaemon
+) -> None:
+    iterator = make_loader(daemon).steps(10)
+    array = next(iterator)["image"].numpy()
+    part, other = array.base[64:128], array.base[128:]
+    del array, other
+    next(iterator)
+    daemon.wait_for("take", 2)
+    assert daemon.held() == 2
+
+    del part
+    next(iterator)
+    daemon.wait_for("release", 2)
+
+    assert daemon.held() == 1
+
+
 def test_metadata_holds_nothing(make_loader: Make, daemon: FakeDaemon) -> None:
     kept = []
     for batch in make_loader(daemon):

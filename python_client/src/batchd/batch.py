@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from batchd.session import ColumnSpec
 
 Array = npt.NDArray[Any]
+Slab = Any  # npt.NDArray[np.uint8]; but to NumPy 1's type stubs an array is no buffer
 
 _BFLOAT16: Final = 4
 _DTYPES: Final[dict[int, np.dtype[Any]]] = {
@@ -90,14 +92,78 @@ class Column:
         return f"Column(shape={self.shape}, dtype={name})"
 
 
-class Run:
-    """What all batches of a session have in common."""
+class Place(NamedTuple):
+    """Where a column lies in a slab."""
 
-    __slots__ = ("columns", "state")
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_bfloat16: bool
+
+
+class Layout(NamedTuple):
+    """Where the columns lie in slabs of `rows` rows that describe themselves alike."""
+
+    rows: int
+    described: tuple[bytes, ...]
+    places: dict[str, Place]  # of the columns that somebody has asked for
+
+
+class Run:
+    """What all batches of a session have in common. Batches may use it in any thread."""
+
+    __slots__ = ("_describing", "_layout", "columns", "state")
 
     def __init__(self, columns: tuple[ColumnSpec, ...], state: Mapping[str, Any]) -> None:
         self.columns = {column.name: index for index, column in enumerate(columns)}
         self.state = state
+        size = len(columns) * wire.SLAB_COLUMN.size
+        # Of a slab's header magic number, version and column count; and the columns.
+        self._describing = struct.Struct(f"<8s{wire.SLAB_HEADER.size - 8}x{size}s")
+        self._layout = Layout(0, (), {})
+
+    def place(self, name: str, slab: Slab, rows: int) -> Place:
+        """Where a column lies: nearly always where it lay in the last slab."""
+        try:
+            described = self._describing.unpack_from(slab)
+        except struct.error as error:
+            raise ProtocolError(f"a slab is shorter than its header says: {error}") from None
+        layout = self._layout
+        if layout.described != described or layout.rows != rows:
+            self._layout = layout = Layout(rows, described, {})
+        place = layout.places.get(name)
+        if place is None:
+            place = layout.places[name] = self._find(name, slab, rows)
+        return place
+
+    def _find(self, name: str, slab: Slab, rows: int) -> Place:
+        try:
+            index = self.columns[name]
+        except KeyError:
+            raise KeyError(
+                f"{name!r}; the batch has the columns {', '.join(self.columns)}"
+            ) from None
+        column_count = unpack_header(slab)[2]
+        if index >= column_count:
+            raise ProtocolError(f"a slab of {column_count} columns has no column {index}")
+        start = wire.SLAB_HEADER.size + index * wire.SLAB_COLUMN.size
+        fields = wire.SLAB_COLUMN.unpack_from(slab, start)
+        offset, offsets_offset, type_number, rank = fields[0], fields[2], fields[4], fields[5]
+        if offsets_offset != 0 or type_number not in _DTYPES or rank > 4:
+            raise ProtocolError(f"column {name!r} has a form that this client does not know")
+        shape = (rows, *fields[8 : 8 + rank])
+        return Place(offset, shape, _DTYPES[type_number], type_number == _BFLOAT16)
+
+
+def unpack_header(slab: Slab) -> tuple[int, ...]:
+    """The fields of a slab's header. Errors: ProtocolError if it is none that we know."""
+    header: tuple[int, ...] = wire.SLAB_HEADER.unpack_from(slab)
+    if header[0] != wire.SLAB_MAGIC or header[1] != wire.SLAB_VERSION:
+        raise ProtocolError(
+            f"a slab has magic number {header[0]:#x} and version {header[1]}, not "
+            f"{wire.SLAB_MAGIC:#x} and {wire.SLAB_VERSION}"
+        )
+    return header
 
 
 class Batch:
@@ -107,16 +173,13 @@ class Batch:
     or at release(). sample_ids, row_status and valid are copies: keeping them keeps nothing else.
     """
 
-    __slots__ = ("_fields", "_memory", "_record", "_released", "_run", "_slab")
+    __slots__ = ("_memory", "_record", "_run")
 
-    def __init__(self, record: wire.Record, memory: Any, run: Run) -> None:
+    def __init__(self, record: wire.Record, memory: Slab, run: Run) -> None:
         """`memory` is a lease on a slab, or an array of this process."""
         self._record = record
-        self._memory = memory
+        self._memory: Slab | None = memory
         self._run = run
-        self._released = False
-        self._slab: Any = None
-        self._fields: tuple[int, ...] = ()  # of the slab's header, once somebody asked
 
     @property
     def epoch(self) -> int:
@@ -146,15 +209,17 @@ class Batch:
     @property
     def sample_ids(self) -> npt.NDArray[np.int64]:
         """The ordinal of each row's sample in the dataset."""
-        offset = self._header()[9]
-        ids: npt.NDArray[np.int64] = self._view(offset, (self.rows,), np.dtype(np.int64)).copy()
+        slab = self._bytes()
+        offset = unpack_header(slab)[9]
+        ids: npt.NDArray[np.int64] = _view(slab, offset, (self.rows,), np.dtype(np.int64)).copy()
         return ids
 
     @property
     def row_status(self) -> npt.NDArray[np.uint8]:
         """A RowStatus for each row."""
-        offset = self._header()[10]
-        status: npt.NDArray[np.uint8] = self._view(offset, (self.rows,), np.dtype(np.uint8)).copy()
+        slab = self._bytes()
+        offset = unpack_header(slab)[10]
+        status: npt.NDArray[np.uint8] = _view(slab, offset, (self.rows,), np.dtype(np.uint8)).copy()
         return status
 
     @property
@@ -173,22 +238,9 @@ class Batch:
         return list(self._run.columns)
 
     def __getitem__(self, name: str) -> Column:
-        try:
-            index = self._run.columns[name]
-        except KeyError:
-            raise KeyError(
-                f"{name!r}; the batch has the columns {', '.join(self._run.columns)}"
-            ) from None
         slab = self._bytes()
-        header = self._header()
-        if index >= header[2]:
-            raise ProtocolError(f"a slab of {header[2]} columns has no column {index}")
-        place = wire.SLAB_HEADER.size + index * wire.SLAB_COLUMN.size
-        fields = wire.SLAB_COLUMN.unpack_from(slab, place)
-        if fields[2] != 0 or fields[4] not in _DTYPES or fields[5] > 4:
-            raise ProtocolError(f"column {name!r} has a form that this client does not know")
-        shape = (self.rows, *fields[8 : 8 + fields[5]])
-        return Column(self._view(fields[0], shape, _DTYPES[fields[4]]), fields[4] == _BFLOAT16)
+        offset, shape, dtype, is_bfloat16 = self._run.place(name, slab, self._record.rows)
+        return Column(_view(slab, offset, shape, dtype), is_bfloat16)
 
     def __contains__(self, name: object) -> bool:
         return name in self._run.columns
@@ -204,14 +256,16 @@ class Batch:
         """Gives the memory back now. Arrays made of the batch must not be used any more: the daemon
         fills it again. Does nothing the second time.
         """
-        memory, self._memory, self._slab, self._released = self._memory, None, None, True
-        if hasattr(memory, "release"):
-            memory.release()
+        memory, self._memory = self._memory, None
+        release = getattr(memory, "release", None)
+        if release is not None:
+            release()
 
     def copy(self) -> Batch:
         """The batch in memory of this process, which it may keep as long as it likes."""
-        size = self._header()[11]
-        return Batch(self._record, self._bytes()[:size].copy(), self._run)
+        slab = self._bytes()
+        size = unpack_header(slab)[11]
+        return Batch(self._record, np.asarray(slab)[:size].copy(), self._run)
 
     def to(self, device: Any, stream: Any = None) -> Batch:
         """The batch on `device`; of devices there is only "cpu" so far."""
@@ -225,33 +279,18 @@ class Batch:
             f"valid_rows={self.valid_rows}, columns={self.keys()})"
         )
 
-    def _bytes(self) -> Any:
-        if self._slab is None:
-            if self._released:
-                raise BatchdError(
-                    "the batch has been released; take a copy() before, or release later"
-                )
-            self._slab = np.asarray(self._memory)
-        return self._slab
+    def _bytes(self) -> Slab:
+        if self._memory is None:
+            raise BatchdError("the batch has been released; take a copy() before, or release later")
+        return self._memory
 
-    def _header(self) -> tuple[int, ...]:
-        if self._fields and self._slab is not None:
-            return self._fields
-        header = wire.SLAB_HEADER.unpack_from(self._bytes())
-        if header[0] != wire.SLAB_MAGIC or header[1] != wire.SLAB_VERSION:
-            raise ProtocolError(
-                f"a slab has magic number {header[0]:#x} and version {header[1]}, not "
-                f"{wire.SLAB_MAGIC:#x} and {wire.SLAB_VERSION}"
-            )
-        self._fields = header
-        return header
 
-    def _view(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        try:
-            array: Array = np.ndarray(shape, dtype, self._bytes(), offset)
-            return array
-        except (TypeError, ValueError) as error:
-            raise ProtocolError(f"a slab is shorter than its header says: {error}") from None
+def _view(slab: Slab, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    try:
+        array: Array = np.ndarray(shape, dtype, slab, offset)
+        return array
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"a slab is shorter than its header says: {error}") from None
 
 
 def no_device(device: Any) -> BatchdError:

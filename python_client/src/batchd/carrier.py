@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from batchd.wire import Record
 
 
@@ -16,17 +19,23 @@ class Carrier(Protocol):
     def transport(self) -> str: ...
 
     @property
-    def inbox(self) -> deque[Record | dict[str, Any]]: ...
+    def ready(self) -> deque[Record]:
+        """Batches that have come and have not been taken, in order."""
+
+    @property
+    def messages(self) -> deque[dict[str, Any]]:
+        """Other messages that have come; the session handles them after every receive()."""
 
     @property
     def leases_out(self) -> int: ...
 
     def send(self, message: dict[str, Any]) -> None: ...
 
-    def receive(self, timeout: float) -> bool: ...
+    def receive(self, timeout: float) -> bool:
+        """Takes in what has come next: some batches, or one message. False if nothing has."""
 
-    def take(self, record: Record, waited_ns: int, was_ready: bool) -> Any:
-        """Memory of the batch: something that numpy.asarray makes an array of bytes of."""
+    def take(self, record: Record, waited_ns: int, was_ready: bool) -> npt.NDArray[np.uint8]:
+        """Memory of the batch. If it can be given back early it has a method release()."""
 
     def drop(self, record: Record) -> None: ...
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from batchd import wire
 from batchd.errors import (
@@ -70,10 +71,11 @@ class GrpcCarrier:
             if secure
             else grpc.insecure_channel(target, options=options)
         )
-        self.inbox: deque[wire.Record | dict[str, Any]] = deque()
+        self.ready: deque[wire.Record] = deque()
+        self.messages: deque[dict[str, Any]] = deque()
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._memory: dict[int, Any] = {}
+        self._memory: dict[int, npt.NDArray[np.uint8]] = {}
         call = self._channel.stream_stream(
             _METHOD,
             request_serializer=service_pb2.StreamRequest.SerializeToString,
@@ -94,7 +96,7 @@ class GrpcCarrier:
         self._json_format.ParseDict(message, request.message)
         self._requests.put(request)
 
-    def take(self, record: wire.Record, waited_ns: int, was_ready: bool) -> Any:
+    def take(self, record: wire.Record, waited_ns: int, was_ready: bool) -> npt.NDArray[np.uint8]:
         memory = self._memory.pop(record.sequence)
         request = self._request_type()
         take = request.message.take
@@ -122,10 +124,12 @@ class GrpcCarrier:
         if isinstance(item, BaseException):
             self._arrived.put(item)  # whoever asks again gets the same answer
             raise item
-        if isinstance(item, tuple) and not isinstance(item, wire.Record):
-            item, memory = item
-            self._memory[item.sequence] = memory
-        self.inbox.append(item)
+        if isinstance(item, tuple):
+            record, memory = item
+            self._memory[record.sequence] = memory
+            self.ready.append(record)
+        else:
+            self.messages.append(item)
         return True
 
     def close(self) -> None:

@@ -18,9 +18,11 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from batchd import wire
 from batchd.errors import BatchdError, ConnectionLost, ProtocolError, Unavailable
@@ -40,13 +42,15 @@ _RECEIVE_FLAGS: Final = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000))
 _SEND_FLAGS: Final = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 _CUT_FLAGS: Final = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)
 
+_UINT8: Final = np.dtype(np.uint8)
+
 _is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
 
 
 class _Segment:
     """A mapped segment. It stays mapped while a lease on one of its slabs lives."""
 
-    __slots__ = ("_keep", "address", "slab_size_bytes", "slot_count")
+    __slots__ = ("memory", "slab_size_bytes", "slot_count")
 
     def __init__(self, fd: int, slot_count: int, slab_size_bytes: int) -> None:
         size = slot_count * slab_size_bytes
@@ -56,64 +60,60 @@ class _Segment:
                 f"a segment of {actual} bytes cannot hold {slot_count} slabs of {slab_size_bytes}"
             )
         # Writable: the trainer owns what it has been given, and only writable memory can be pinned.
-        memory = mmap.mmap(
+        self.memory = mmap.mmap(
             fd,
             size,
             flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
-        self._keep = np.frombuffer(memory, np.uint8)
-        self.address: int = self._keep.__array_interface__["data"][0]
         self.slot_count = slot_count
         self.slab_size_bytes = slab_size_bytes
 
 
-class Lease:
-    """The right to one slab. NumPy makes it the base of the arrays on the slab, so the last of them
-    ends it. Thread-safe.
+class Lease(npt.NDArray[np.uint8]):
+    """The right to one slab, and the slab's bytes: the arrays on it have it as their base, so the
+    last of them ends it. Thread-safe.
     """
 
-    __slots__ = ("__weakref__", "_address", "_carrier", "_pid", "_segment", "_sequence")
+    __slots__ = ("_carrier", "_sequence")
+    _carrier: ShmCarrier
+    _sequence: int
 
-    def __init__(self, carrier: ShmCarrier, segment: _Segment, record: wire.Record) -> None:
-        self._carrier = carrier
-        self._segment = segment
-        self._address = segment.address + record.slot * segment.slab_size_bytes
-        self._sequence = record.sequence
-        self._pid = os.getpid()
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return {
-            "shape": (self._segment.slab_size_bytes,),
-            "typestr": "|u1",
-            "data": (self._address, False),
-            "version": 3,
-        }
+    @staticmethod
+    def make(carrier: ShmCarrier, segment: _Segment, record: wire.Record) -> Lease:
+        size = segment.slab_size_bytes
+        lease = np.ndarray.__new__(Lease, size, _UINT8, segment.memory, record.slot * size)
+        lease._carrier = carrier
+        lease._sequence = record.sequence
+        return lease
 
     def release(self) -> None:
         """Gives the slab back now. Does nothing the second time."""
-        if os.getpid() == self._pid and self._carrier.give_back(self._sequence):
+        if self._carrier.give_back(self._sequence):
             self._carrier.flush()
 
-    def __del__(self, _getpid: Any = os.getpid) -> None:
-        # A forked child has the arrays too, but the lease is its parent's.
-        if _getpid() == self._pid:
-            self._carrier.give_back(self._sequence)
+    def __del__(self) -> None:
+        try:
+            carrier = self._carrier
+        except AttributeError:
+            return  # a view that NumPy has made of a lease is none
+        carrier.give_back(self._sequence)
 
 
 class ShmCarrier:
     """One connection to a data socket. receive(), take() and send() belong to one thread; leases
     may end in any.
 
-    `inbox` holds what has come, in order: wire.Record for a batch, dict for a ServerMessage.
+    What has come lies in `ready`, if it is a batch, or in `messages`, if it is a ServerMessage.
     """
 
     transport: Final = "shm"
 
     def __init__(self, path: str) -> None:
         """Errors: Unavailable if no daemon is there, ProtocolError if it is not one of ours."""
-        self.inbox: deque[wire.Record | dict[str, Any]] = deque()
+        self.ready: deque[wire.Record] = deque()
+        self.messages: deque[dict[str, Any]] = deque()
+        self._pid = os.getpid()
         self._segments: dict[int, _Segment] = {}
         self._fds: deque[int] = deque()
         self._held: dict[int, bytes] = {}  # sequence of each lease → its RELEASE
@@ -147,10 +147,13 @@ class ShmCarrier:
         segment = self._segments.get(record.segment)
         if segment is None or record.slot >= segment.slot_count:
             raise ProtocolError(f"segment {record.segment} has no slot {record.slot}")
+        lease = Lease.make(self, segment, record)
         self._held[record.sequence] = wire.pack_release(record)
-        lease = Lease(self, segment, record)
+        datagram = wire.pack_take(record, waited_ns, was_ready)
         with self._send_lock:
-            self._out.append(self._dead_records() + wire.pack_take(record, waited_ns, was_ready))
+            if self._dead:
+                datagram = self._dead_records() + datagram
+            self._out.append(datagram)
             self._flush_locked()
         return lease
 
@@ -158,8 +161,10 @@ class ShmCarrier:
         """Gives a batch back that nobody has seen."""
         self._dead.append(wire.pack_release(record))
 
-    def give_back(self, sequence: int) -> bool:
+    def give_back(self, sequence: int, _getpid: Callable[[], int] = os.getpid) -> bool:
         """Ends a lease; False if it has ended before. Called by finalisers: never sends."""
+        if _getpid() != self._pid:
+            return False  # a forked child has the arrays too, but the lease is its parent's
         release = self._held.pop(sequence, None)
         if release is None:
             return False
@@ -177,8 +182,9 @@ class ShmCarrier:
                 self._send_lock.release()
 
     def receive(self, timeout: float) -> bool:
-        """Puts what has come into the inbox; waits a while if that is nothing, at most `timeout`
-        seconds. False if nothing has come. Errors: ConnectionLost, ProtocolError.
+        """Takes in what has come next, some batches or one message; waits a while if that is
+        nothing, at most `timeout` seconds. False if nothing has come. Errors: ConnectionLost,
+        ProtocolError.
         """
         if self._receive_now():
             return True
@@ -233,11 +239,9 @@ class ShmCarrier:
         return b"".join(records)
 
     def _flush_locked(self) -> None:
-        while True:
+        while self._out or self._dead:
             if self._dead:
                 self._out.append(self._dead_records())
-            if not self._out:
-                return
             try:
                 self._socket.send(self._out[0], _SEND_FLAGS)
             except BlockingIOError:
@@ -266,7 +270,7 @@ class ShmCarrier:
         kind = self._buffer[0]
         if kind == wire.READY and size % wire.RECORD_BYTES == 0:
             for fields in wire.RECORD.iter_unpack(self._view[:size]):
-                self.inbox.append(wire.Record._make(fields))
+                self.ready.append(wire.Record._make(fields))
         elif kind == wire.JSON_BYTE:
             message = self._assembler.add(self._view[:size])
             if message is not None:
@@ -285,7 +289,7 @@ class ShmCarrier:
     def _on_message(self, message: dict[str, Any]) -> None:
         segment = message.get("segment")
         if segment is None:
-            self.inbox.append(message)
+            self.messages.append(message)
             return
         if not self._fds:
             raise ProtocolError("a segment has come without its file descriptor")

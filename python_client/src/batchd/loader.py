@@ -328,15 +328,8 @@ class Loader:
 
     def next_batch(self) -> Batch:
         """The batch at the position."""
-
-        def take(session: Session) -> Batch:
-            session.seek(self._position)
-            record, memory = session.take_next()
-            self._position = session.next or self._position  # take_next() has moved it
-            return Batch(record, memory, self._batch_run)
-
         try:
-            batch = self._with_session(take)
+            batch = self._with_session(self._take)
         except Failure as failure:
             raise failure.to_user_error(self._run) from None
         self._resume = None
@@ -362,6 +355,12 @@ class Loader:
         self._epoch = self._position.epoch
 
     # Inside.
+
+    def _take(self, session: Session) -> Batch:
+        session.seek(self._position)
+        record, memory = session.take_next()
+        self._position = session.next or self._position  # take_next() has moved it
+        return Batch(record, memory, self._batch_run)
 
     def _start(self) -> Position:
         return self._resume or Position(self._epoch, 0)

@@ -6,9 +6,11 @@ iterators or reconnection; the loader does.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from batchd.carrier import Carrier
 from batchd.errors import (
@@ -108,8 +110,11 @@ class Session:
     def __init__(self, carrier: Carrier, open_message: dict[str, Any]) -> None:
         """Opens; takes over the carrier. Errors: OpenError, Unavailable, ProtocolError."""
         self.carrier = carrier
-        self._address = (int(open_message["rank"]), int(open_message["worldSize"]))
-        self._queue: deque[Record | Failure] = deque()
+        self._rank = int(open_message["rank"])
+        self._world_size = int(open_message["worldSize"])
+        self._ready = carrier.ready
+        self._messages = carrier.messages
+        self._failure: Failure | None = None  # the last of its generation: no batch comes after it
         self._answers: dict[int, list[str]] = {}
         self._query_id = 0
         self._generation = 0
@@ -146,27 +151,24 @@ class Session:
         )
         self.next = position
         self._exhausted = None
-        while self._queue:
-            self._drop(self._queue.popleft())
+        while self._ready:
+            self.carrier.drop(self._ready.popleft())
 
-    def take_next(self) -> tuple[Record, Any]:
+    def take_next(self) -> tuple[Record, npt.NDArray[np.uint8]]:
         """The batch at `next` and its memory; waits for it.
 
-        Errors: Failure; SlotsExhausted; ConnectionLost and Unavailable if another connection may
-        have it.
+        Errors: Failure, after which only a seek goes on; SlotsExhausted; ConnectionLost and
+        Unavailable if another connection may have it.
         """
-        started = time.monotonic_ns()
-        item = self._pop()
-        was_ready = item is not None
-        if item is None:
-            item = self._wait()
-        if isinstance(item, Failure):
-            self.next = None
-            raise item
-        self._check_address(item)
-        waited_ns = 0 if was_ready else time.monotonic_ns() - started
-        self.next = Position.after(item.epoch, item.step, bool(item.flags & LAST_IN_EPOCH))
-        return item, self.carrier.take(item, waited_ns, was_ready)
+        record = self._pop()
+        was_ready, waited_ns = True, 0
+        if record is None:
+            started = time.monotonic_ns()
+            record = self._wait()
+            was_ready, waited_ns = False, time.monotonic_ns() - started
+        self._check_address(record)
+        self.next = Position.after(record.epoch, record.step, bool(record.flags & LAST_IN_EPOCH))
+        return record, self.carrier.take(record, waited_ns, was_ready)
 
     def sample_names(self, ordinals: list[int]) -> list[str]:
         names: list[str] = []
@@ -191,18 +193,22 @@ class Session:
             self._receive(_FOREVER_SECONDS)
         return self._answers.pop(self._query_id)
 
-    def _pop(self) -> Record | Failure | None:
-        """What lies ready, if anything does."""
+    def _pop(self) -> Record | None:
+        """The batch that lies ready, if one does. Errors: Failure if that lies there instead."""
         while True:
-            while self._queue:
-                item = self._queue.popleft()
-                if item.generation == self._generation:
-                    return item
-                self._drop(item)
+            while self._ready:
+                record = self._ready.popleft()
+                if record.generation == self._generation:
+                    return record
+                self.carrier.drop(record)
+            failure, self._failure = self._failure, None
+            if failure is not None and failure.generation == self._generation:
+                self.next = None
+                raise failure
             if not self._receive(0):
                 return None
 
-    def _wait(self) -> Record | Failure:
+    def _wait(self) -> Record:
         if self._draining:
             raise ConnectionLost("the daemon ends")
         since = time.monotonic()
@@ -217,10 +223,10 @@ class Session:
                 if left <= 0:
                     raise self._slots_exhausted()
                 self._receive(left)
-            item = self._pop()
-            if item is not None:
+            record = self._pop()
+            if record is not None:
                 self._exhausted = None
-                return item
+                return record
             if self._draining:
                 raise ConnectionLost("the daemon ends")
 
@@ -244,33 +250,30 @@ class Session:
         )
 
     def _check_address(self, record: Record) -> None:
-        rank, world_size = self._address
-        got = (record.epoch, record.step, record.rank, record.world_size)
-        if self.next is None or got != (*self.next, rank, world_size):
-            self._drop(record)
+        expected = self.next
+        if (
+            expected is None
+            or record.step != expected.step
+            or record.epoch != expected.epoch
+            or record.rank != self._rank
+            or record.world_size != self._world_size
+        ):
+            self.carrier.drop(record)
             raise ProtocolError(
-                f"the daemon has announced epoch {got[0]} step {got[1]} rank {got[2]}/{got[3]} "
-                f"where {self.next} rank {rank}/{world_size} is next"
+                f"the daemon has announced epoch {record.epoch} step {record.step} rank "
+                f"{record.rank}/{record.world_size} where {expected} rank "
+                f"{self._rank}/{self._world_size} is next"
             )
 
-    def _drop(self, item: Record | Failure) -> None:
-        if isinstance(item, Record):
-            self.carrier.drop(item)
-
     def _receive(self, timeout: float) -> bool:
-        inbox = self.carrier.inbox
         came = self.carrier.receive(timeout)
-        while inbox:
-            item = inbox.popleft()
-            if isinstance(item, Record):
-                self._queue.append(item)
-            else:
-                self._on_message(item)
+        while self._messages:
+            self._on_message(self._messages.popleft())
         return came
 
     def _on_message(self, message: dict[str, Any]) -> None:
         if "failure" in message:
-            self._queue.append(Failure(message["failure"]))
+            self._failure = Failure(message["failure"])
         elif "opened" in message:
             self._opened = Opened(message["opened"])
         elif "answer" in message:

@@ -21,6 +21,8 @@ RECORD_BYTES: Final = 64
 HELLO: Final = struct.Struct("<QHHIQ40x")
 FRAGMENT: Final = struct.Struct("<BBHI")
 RECORD: Final = struct.Struct("<BBHIQIIIIQQIIQ")
+# A record of the client: what it does not use of RECORD is 0.
+CLIENT_RECORD: Final = struct.Struct("<BBHIQ40xQ")
 
 HELLO_BYTE: Final = ord("H")
 JSON_BYTE: Final = ord("J")
@@ -57,15 +59,11 @@ class Record(NamedTuple):
 
 def pack_take(record: Record, waited_ns: int, was_ready: bool) -> bytes:
     flags = WAS_READY if was_ready else 0
-    return RECORD.pack(
-        TAKE, flags, record.segment, record.slot, record.sequence, 0, 0, 0, 0, 0, 0, 0, 0, waited_ns
-    )
+    return CLIENT_RECORD.pack(TAKE, flags, record.segment, record.slot, record.sequence, waited_ns)
 
 
 def pack_release(record: Record) -> bytes:
-    return RECORD.pack(
-        RELEASE, 0, record.segment, record.slot, record.sequence, 0, 0, 0, 0, 0, 0, 0, 0, 0
-    )
+    return CLIENT_RECORD.pack(RELEASE, 0, record.segment, record.slot, record.sequence, 0)
 
 
 def pack_hello(low: int = PROTOCOL_VERSION_MIN, high: int = PROTOCOL_VERSION) -> bytes:
