@@ -99,7 +99,7 @@ TEST(PipelinePlan, LimitsComeFromTheLargestColumn) {
        {"b", {{"DecodeImage", {{"max_pixels", 9000}, {"max_encoded_bytes", 60000}}}}}});
   ASSERT_OK(plan);
   EXPECT_EQ((*plan)->encoded_bytes_max(), 70000);
-  EXPECT_EQ((*plan)->scratch_bytes_max(), 15 * 9000 + (16 << 20));
+  EXPECT_EQ((*plan)->scratch_bytes_max(), 17 * 9000 + (16 << 20));
 }
 
 TEST(PipelinePlan, RefusesColumnsByWhatIsWrong) {
@@ -187,7 +187,7 @@ TEST(PipelinePlan, TheFingerprintIsOverWhatThePipelineDoes) {
   EXPECT_EQ(flip.size(), 32u);
   // Defaults written out, an integer for a number: the same.
   EXPECT_EQ(flip, print({{"x",
-                          {{"DecodeImage", {{"max_pixels", 67108864.0}}},
+                          {{"DecodeImage", {{"max_pixels", 50000000.0}}},
                            {"RandomHorizontalFlip", {{"p", 0.5}}}}}}));
   EXPECT_NE(flip, print({{"x", {{"DecodeImage", {}}, {"RandomHorizontalFlip", {{"p", 1}}}}}}));
   EXPECT_NE(flip, print({{"y", {{"DecodeImage", {}}, {"RandomHorizontalFlip", {}}}}}));
