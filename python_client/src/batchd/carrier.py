@@ -31,8 +31,11 @@ class Carrier(Protocol):
 
     def send(self, message: dict[str, Any]) -> None: ...
 
-    def receive(self, timeout: float) -> bool:
+    def receive_now(self) -> bool:
         """Takes in what has come next: some batches, or one message. False if nothing has."""
+
+    def receive(self, timeout: float) -> bool:
+        """The same, but waits for it a while."""
 
     def take(self, record: Record, waited_ns: int, was_ready: bool) -> npt.NDArray[np.uint8]:
         """Memory of the batch. If it can be given back early it has a method release()."""

@@ -113,12 +113,12 @@ class GrpcCarrier:
     def flush(self) -> None:
         pass
 
+    def receive_now(self) -> bool:
+        return self.receive(0)
+
     def receive(self, timeout: float) -> bool:
         try:
-            if timeout <= 0:
-                item = self._arrived.get_nowait()
-            else:
-                item = self._arrived.get(timeout=min(timeout, _WAIT_SECONDS_MAX))
+            item = self._arrived.get(timeout > 0, min(timeout, _WAIT_SECONDS_MAX))
         except queue.Empty:
             return False
         if isinstance(item, BaseException):

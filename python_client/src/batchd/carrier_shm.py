@@ -42,6 +42,7 @@ _RECEIVE_FLAGS: Final = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000))
 _SEND_FLAGS: Final = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 _CUT_FLAGS: Final = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)
 
+_DEAD_BYTES_MAX: Final = (wire.RECORDS_PER_DATAGRAM_MAX - 1) * wire.RECORD_BYTES
 _UINT8: Final = np.dtype(np.uint8)
 
 _is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
@@ -149,11 +150,9 @@ class ShmCarrier:
             raise ProtocolError(f"segment {record.segment} has no slot {record.slot}")
         lease = Lease.make(self, segment, record)
         self._held[record.sequence] = wire.pack_release(record)
-        datagram = wire.pack_take(record, waited_ns, was_ready)
+        taken = wire.pack_take(record, waited_ns, was_ready)
         with self._send_lock:
-            if self._dead:
-                datagram = self._dead_records() + datagram
-            self._out.append(datagram)
+            self._out.append(self._dead_records() + taken)
             self._flush_locked()
         return lease
 
@@ -186,10 +185,8 @@ class ShmCarrier:
         nothing, at most `timeout` seconds. False if nothing has come. Errors: ConnectionLost,
         ProtocolError.
         """
-        if self._receive_now():
+        if self.receive_now():
             return True
-        if timeout <= 0:
-            return False
         limit = _WAIT_SECONDS_MAX
         if self._held and not _is_gil_enabled():
             limit = _WAIT_SECONDS_MAX_FREE_THREADED
@@ -204,7 +201,7 @@ class ShmCarrier:
         if any(fd == self._wake_fd for fd, _ in ready):
             os.eventfd_read(self._wake_fd)
         self.flush()
-        return self._receive_now()
+        return self.receive_now()
 
     def close(self) -> None:
         """Ends the session. Arrays stay valid: their segments stay mapped."""
@@ -233,10 +230,10 @@ class ShmCarrier:
             os.close(self._fds.popleft())
 
     def _dead_records(self) -> bytes:
-        records: list[bytes] = []
-        while self._dead and len(records) < wire.RECORDS_PER_DATAGRAM_MAX - 1:
-            records.append(self._dead.popleft())
-        return b"".join(records)
+        records = b""
+        while self._dead and len(records) < _DEAD_BYTES_MAX:
+            records += self._dead.popleft()
+        return records
 
     def _flush_locked(self) -> None:
         while self._out or self._dead:
@@ -252,7 +249,8 @@ class ShmCarrier:
                 return
             self._out.popleft()
 
-    def _receive_now(self) -> bool:
+    def receive_now(self) -> bool:
+        """Like receive(), but never waits."""
         try:
             size, ancillary, flags, _ = self._socket.recvmsg_into(
                 (self._buffer,), _ANCILLARY_BYTES, _RECEIVE_FLAGS
@@ -269,8 +267,7 @@ class ShmCarrier:
             raise _cut_error(flags)
         kind = self._buffer[0]
         if kind == wire.READY and size % wire.RECORD_BYTES == 0:
-            for fields in wire.RECORD.iter_unpack(self._view[:size]):
-                self.ready.append(wire.Record._make(fields))
+            self.ready.extend(map(wire.to_record, wire.RECORD.iter_unpack(self._view[:size])))
         elif kind == wire.JSON_BYTE:
             message = self._assembler.add(self._view[:size])
             if message is not None:

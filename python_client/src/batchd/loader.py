@@ -357,7 +357,8 @@ class Loader:
     # Inside.
 
     def _take(self, session: Session) -> Batch:
-        session.seek(self._position)
+        if session.next != self._position:
+            session.seek(self._position)
         record, memory = session.take_next()
         self._position = session.next or self._position  # take_next() has moved it
         return Batch(record, memory, self._batch_run)

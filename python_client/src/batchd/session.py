@@ -166,7 +166,15 @@ class Session:
             started = time.monotonic_ns()
             record = self._wait()
             was_ready, waited_ns = False, time.monotonic_ns() - started
-        self._check_address(record)
+        expected = self.next
+        if (
+            expected is None
+            or record.step != expected.step
+            or record.epoch != expected.epoch
+            or record.rank != self._rank
+            or record.world_size != self._world_size
+        ):
+            raise self._unexpected(record)
         self.next = Position.after(record.epoch, record.step, bool(record.flags & LAST_IN_EPOCH))
         return record, self.carrier.take(record, waited_ns, was_ready)
 
@@ -205,7 +213,10 @@ class Session:
             if failure is not None and failure.generation == self._generation:
                 self.next = None
                 raise failure
-            if not self._receive(0):
+            came = self.carrier.receive_now()
+            if self._messages:
+                self._handle_messages()
+            if not came:
                 return None
 
     def _wait(self) -> Record:
@@ -249,27 +260,21 @@ class Session:
             used_bytes=used,
         )
 
-    def _check_address(self, record: Record) -> None:
-        expected = self.next
-        if (
-            expected is None
-            or record.step != expected.step
-            or record.epoch != expected.epoch
-            or record.rank != self._rank
-            or record.world_size != self._world_size
-        ):
-            self.carrier.drop(record)
-            raise ProtocolError(
-                f"the daemon has announced epoch {record.epoch} step {record.step} rank "
-                f"{record.rank}/{record.world_size} where {expected} rank "
-                f"{self._rank}/{self._world_size} is next"
-            )
+    def _unexpected(self, record: Record) -> ProtocolError:
+        self.carrier.drop(record)
+        return ProtocolError(
+            f"the daemon has announced epoch {record.epoch} step {record.step} rank "
+            f"{record.rank}/{record.world_size} where {self.next} rank "
+            f"{self._rank}/{self._world_size} is next"
+        )
 
-    def _receive(self, timeout: float) -> bool:
-        came = self.carrier.receive(timeout)
+    def _receive(self, timeout: float) -> None:
+        self.carrier.receive(timeout)
+        self._handle_messages()
+
+    def _handle_messages(self) -> None:
         while self._messages:
             self._on_message(self._messages.popleft())
-        return came
 
     def _on_message(self, message: dict[str, Any]) -> None:
         if "failure" in message:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Iterator
@@ -55,6 +56,10 @@ class Record(NamedTuple):
     world_size: int
     reserved0: int
     waited_ns: int
+
+
+# Of the fields that RECORD unpacks. Record._make() would count them again.
+to_record: Final = functools.partial(tuple.__new__, Record)
 
 
 def pack_take(record: Record, waited_ns: int, was_ready: bool) -> bytes:
