@@ -81,7 +81,7 @@ CgroupPaths ReadCgroupPaths(const std::string& root) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string path = line.substr(second + 1);
     if (controllers == ",,") paths.unified = path;
     if (controllers.find(",cpu,") != std::string::npos) paths.cpu = path;
