@@ -30,6 +30,8 @@ std::function<void(int64_t)> Into(prometheus::Gauge* gauge) {
 struct Entry {
   SessionOutput* output = nullptr;
   std::unique_ptr<Session> session;
+  // What a client that does not wait for Opened has asked for since.
+  std::optional<std::pair<uint32_t, Position>> seek;
 };
 
 class Manager : public SessionManager {
@@ -67,9 +69,7 @@ class Manager : public SessionManager {
     if (Session* session = Find(id)) session->Release(ref);
     CheckDrained();
   }
-  void Seek(SessionId id, uint32_t generation, const Position& position) override {
-    if (Session* session = Find(id)) session->Seek(generation, position);
-  }
+  void Seek(SessionId id, uint32_t generation, const Position& position) override;
   absl::StatusOr<std::vector<std::string>> SampleNames(
       SessionId id, const std::vector<int64_t>& ordinals) override;
   absl::StatusOr<std::vector<std::string>> ClassNames(SessionId id, int64_t first,
@@ -162,6 +162,17 @@ void Manager::OnOpened(SessionId id, OpenRequest request,
       // Deferred: the session is in the middle of a call when it says that it has ended.
       [this, id] { loop_->Post([this, id] { Erase(id); }); });
   entry.session->Start();
+  if (entry.seek.has_value()) entry.session->Seek(entry.seek->first, entry.seek->second);
+}
+
+void Manager::Seek(SessionId id, uint32_t generation, const Position& position) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  if (it->second.session != nullptr) {
+    it->second.session->Seek(generation, position);
+  } else {
+    it->second.seek = {generation, position};
+  }
 }
 
 void Manager::Describe(OpenRequest request, std::function<void(absl::StatusOr<OpenedInfo>)> done) {

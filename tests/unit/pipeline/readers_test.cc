@@ -101,7 +101,6 @@ TEST_F(ReadersTest, AReaderThatPausesSwallowsNoWakeUp) {
   // 0.ppm fails until its last try, before which its reader pauses for seconds; meanwhile every
   // other row has to go through the second reader, one at a time.
   std::atomic<int> attempts{0};
-  std::atomic<bool> others_are_done{false};
   std::promise<void> pausing;
   source()->before_read = [&](const std::string& name) {
     if (name != "0.ppm") return absl::OkStatus();

@@ -192,6 +192,21 @@ TEST_F(ManagerTest, ASingleSessionMakesOneBatch) {
   });
 }
 
+TEST_F(ManagerTest, ASeekThatComesBeforeTheSessionIsOpenIsNotLost) {
+  Start();
+  Trainer* trainer = nullptr;
+
+  loop_.Run([&] {
+    trainer = Add();
+    trainer->Open(folder_.Request(5));
+    trainer->Seek({3, 2});
+  });
+
+  ASSERT_TRUE(trainer->Await([&] { return trainer->order.size() >= 2; }));
+  Stop();
+  EXPECT_EQ(trainer->order[0], (Address{3, 2, 0, 1}));
+}
+
 // ---- Bad samples
 
 TEST_F(ManagerTest, ABadSampleFailsItsBatchAndASeekGoesPastIt) {
