@@ -34,6 +34,7 @@ for path in /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d /e
   /etc/pip.conf /root/.config/pip /root/.pip /etc/resolv.conf /etc/hosts; do
   [ -e "$path" ] || continue
   mkdir -p "$root$(dirname "$path")"
+  rm -rf "${root:?}$path"  # what is there may be links, which lead out of the root from here
   cp -aLT "$path" "$root$path"
 done
 variables=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8)
