@@ -62,7 +62,8 @@ def test_a_child_forked_behind_pythons_back_gives_nothing_back(
 ) -> None:
     iterator = iter(make_loader(daemon))
     batch = next(iterator)
-    pid = ctypes.CDLL(None).fork()
+    # A PyDLL keeps the GIL: the child would wait for ever for one that another thread has taken.
+    pid = ctypes.PyDLL(None).fork()
     if pid == 0:
         batch.release()
         os._exit(0)
