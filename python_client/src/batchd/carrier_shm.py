@@ -145,9 +145,11 @@ class ShmCarrier:
         lease._carrier = self
         lease._sequence = record.sequence
         self._held[record.sequence] = wire.pack_release(record)
-        taken = wire.pack_take(record, waited_ns, was_ready)
+        datagram = wire.pack_take(record, waited_ns, was_ready)
         with self._send_lock:
-            self._out.append(self._dead_records() + taken)
+            if self._dead:
+                datagram = self._dead_records() + datagram
+            self._out.append(datagram)
             self._flush_locked()
         return lease
 
