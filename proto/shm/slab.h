@@ -9,8 +9,8 @@
 //   values of each column            rows_max * row_size_bytes
 //
 // Every region starts at a multiple of kSlabAlignment. Bytes that belong to no row are 0, so that
-// equal batches are equal slabs. Offsets count from the slab's first byte. The same image travels in
-// the chunks of the gRPC stream. A change of any offset raises kSlabVersion.
+// equal batches are equal slabs. Offsets count from the slab's first byte. The same image travels
+// in the chunks of the gRPC stream. A change of any offset raises kSlabVersion.
 
 #pragma once
 

@@ -13,7 +13,7 @@ namespace batchd {
 
 }  // namespace batchd
 
-#define BATCHD_CHECK(condition)                                           \
-  do {                                                                    \
+#define BATCHD_CHECK(condition)                                              \
+  do {                                                                       \
     if (!(condition)) ::batchd::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

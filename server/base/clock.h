@@ -23,7 +23,8 @@ class Clock {
   static Clock* Real();
 };
 
-// Nanoseconds since 1970 of the clock that files are stamped with. Only for comparing with such stamps.
+// Nanoseconds since 1970 of the clock that files are stamped with. Only for comparing with such
+// stamps.
 int64_t FileTimeNs();
 
 // CPU time of the calling thread.

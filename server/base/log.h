@@ -29,8 +29,8 @@ struct Pair {
   Pair(std::string_view k, const std::string& v) : Pair(k, std::string_view(v)) {}
   Pair(std::string_view k, bool v) : key(k), value(v ? "true" : "false") {}
   template <typename T>
-    requires(std::integral<T> || std::floating_point<T>)
-  Pair(std::string_view k, T v) : key(k), value(std::to_string(v)) {}
+  requires(std::integral<T> || std::floating_point<T>) Pair(std::string_view k, T v)
+      : key(k), value(std::to_string(v)) {}
 
   std::string_view key;
   std::string value;

@@ -34,7 +34,8 @@ struct Param {
   std::string name;
   ParamType type;
   std::string sentence;  // what it means, with its unit
-  std::optional<Json> default_value;  // none: must be given. null: may be left out, and then is null
+  std::optional<Json>
+      default_value;  // none: must be given. null: may be left out, and then is null
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};

@@ -12,8 +12,8 @@ constexpr char kReasonUrl[] = "batchd.sample_reason";
 constexpr char kFieldUrl[] = "batchd.field";
 
 constexpr std::string_view kReasonNames[kSampleReasonCount] = {
-    "empty", "not_an_image", "truncated", "corrupt", "unsupported", "too_large", "not_found",
-    "not_a_file"};
+    "empty",       "not_an_image", "truncated", "corrupt",
+    "unsupported", "too_large",    "not_found", "not_a_file"};
 
 }  // namespace
 
@@ -48,9 +48,8 @@ std::string FieldOf(const absl::Status& status) {
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   absl::Status annotated(status.code(),
                          fmt::format("{}: {}", context, std::string(status.message())));
-  status.ForEachPayload([&](auto url, const absl::Cord& payload) {
-    annotated.SetPayload(url, payload);
-  });
+  status.ForEachPayload(
+      [&](auto url, const absl::Cord& payload) { annotated.SetPayload(url, payload); });
   return annotated;
 }
 

@@ -78,10 +78,10 @@ absl::Status FieldErr(std::string_view field, fmt::format_string<Args...> format
 #define BATCHD_CONCAT_INNER(a, b) a##b
 #define BATCHD_CONCAT(a, b) BATCHD_CONCAT_INNER(a, b)
 
-#define BATCHD_RETURN_IF_ERROR(expression)              \
-  do {                                                  \
-    absl::Status batchd_status = (expression);          \
-    if (!batchd_status.ok()) return batchd_status;      \
+#define BATCHD_RETURN_IF_ERROR(expression)         \
+  do {                                             \
+    absl::Status batchd_status = (expression);     \
+    if (!batchd_status.ok()) return batchd_status; \
   } while (false)
 
 #define BATCHD_ASSIGN_OR_RETURN(target, expression) \

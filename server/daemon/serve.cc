@@ -162,10 +162,11 @@ absl::Status Daemon::OpenDoors() {
   // The sockets first: their locks say whether another daemon is there.
   for (const std::string& path : config_.sockets) {
     if (path.size() + std::string_view(kGrpcSuffix).size() > kSocketPathBytesMax) {
-      return Err(absl::StatusCode::kInvalidArgument,
-                 "--listen unix:{}: the path has {} bytes, and with {} for gRPC a socket's may have "
-                 "{}; choose a shorter one",
-                 path, path.size(), kGrpcSuffix, kSocketPathBytesMax);
+      return Err(
+          absl::StatusCode::kInvalidArgument,
+          "--listen unix:{}: the path has {} bytes, and with {} for gRPC a socket's may have "
+          "{}; choose a shorter one",
+          path, path.size(), kGrpcSuffix, kSocketPathBytesMax);
     }
     SocketDoorOptions options;
     options.path = path;

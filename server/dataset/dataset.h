@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A dataset says what the samples are: how many, their names, labels and where their bytes lie. It is
-// an index, immutable once open, and one copy of it serves all sessions of a daemon.
+// A dataset says what the samples are: how many, their names, labels and where their bytes lie. It
+// is an index, immutable once open, and one copy of it serves all sessions of a daemon.
 //
 // Adding one: a file `<name>.cc` with a schema and a DatasetKind, its line in registry.cc and
 // CMakeLists.txt, and a unit test. tests/conformance/dataset_suite.h runs over every kind.
@@ -42,8 +42,8 @@ class Dataset {
   // What the locations refer to.
   virtual Source* source() const = 0;
 
-  // 32 hexadecimal digits over kind, names in order, labels and class names; independent of the root's
-  // path, of times and inodes.
+  // 32 hexadecimal digits over kind, names in order, labels and class names; independent of the
+  // root's path, of times and inodes.
   virtual const std::string& fingerprint() const = 0;
 
   // Where the data come from, for people: the folder's path.

@@ -2,9 +2,9 @@
 //
 // A decoder turns the bytes of a picture into the rows of a region of it.
 //
-// Life of a picture: the bytes are recognised by their content, never by a name; ReadHeader gives the
-// size, and with the draws that fixes the geometry; Decode then makes the rows of the box that the
-// geometry needs, 8-bit RGB, from the top.
+// Life of a picture: the bytes are recognised by their content, never by a name; ReadHeader gives
+// the size, and with the draws that fixes the geometry; Decode then makes the rows of the box that
+// the geometry needs, 8-bit RGB, from the top.
 //
 // What all decoders agree on: grey becomes three equal channels; alpha and colour keys are dropped;
 // 16 bits become 8 by the high byte; CMYK becomes RGB as in Pillow; ICC profiles and gamma are
@@ -49,8 +49,8 @@ class ImageDecoder {
 
   // Puts the rows of `region`, which lies inside the picture, into `sink`, each region.width * 3
   // bytes. `bytes` are those of the last successful ReadHeader.
-  // Errors: sample errors truncated, corrupt, unsupported, too_large (so many scans or bytes that it
-  // would take long); RESOURCE_EXHAUSTED without memory. Some rows may have gone to the sink
+  // Errors: sample errors truncated, corrupt, unsupported, too_large (so many scans or bytes that
+  // it would take long); RESOURCE_EXHAUSTED without memory. Some rows may have gone to the sink
   // before. Damage below the region's last row is not looked for, except that a JPEG without an
   // end marker after its scan is truncated.
   virtual absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) = 0;

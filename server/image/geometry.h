@@ -63,9 +63,9 @@ class GeometryPlan {
   // The size after what has been folded in so far.
   ImageSize output() const { return stages_[stage_count_ - 1].output(); }
 
-  // Each adds one operation at the end. `box` is in the coordinates of output() and may reach outside
-  // (0 there). Requires sides of 1 or more. Errors: FAILED_PRECONDITION if that takes more than
-  // kStagesMax stages; the plan is unchanged then.
+  // Each adds one operation at the end. `box` is in the coordinates of output() and may reach
+  // outside (0 there). Requires sides of 1 or more. Errors: FAILED_PRECONDITION if that takes more
+  // than kStagesMax stages; the plan is unchanged then.
   absl::Status Crop(const Box& box);
   absl::Status Resize(ImageSize size, Filter filter);
   absl::Status FlipHorizontal();

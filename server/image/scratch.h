@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Working memory of one CPU thread: named areas that grow to what the largest picture has needed and
-// are used again for the next, so that a sample allocates nothing in the steady state. An area above
-// kScratchKeepBytes is given back after the sample.
+// Working memory of one CPU thread: named areas that grow to what the largest picture has needed
+// and are used again for the next, so that a sample allocates nothing in the steady state. An area
+// above kScratchKeepBytes is given back after the sample.
 
 #pragma once
 
@@ -14,7 +14,15 @@ namespace batchd {
 
 inline constexpr size_t kScratchKeepBytes = size_t{16} << 20;
 
-enum class ScratchArea : int { kEncoded, kPictureA, kPictureB, kResample, kWeights, kRow, kDecoder };
+enum class ScratchArea : int {
+  kEncoded,
+  kPictureA,
+  kPictureB,
+  kResample,
+  kWeights,
+  kRow,
+  kDecoder
+};
 inline constexpr int kScratchAreaCount = 7;
 
 // Thread-compatible: each pool thread owns one.

@@ -55,7 +55,8 @@ class ValueTable {
  private:
   DType dtype_ = DType::kUint8;
   std::array<std::array<float, 256>, 3> values_;
-  std::array<std::array<uint16_t, 256>, 3> bits_ = {};  // the same in a 16-bit type, if that is dtype_
+  std::array<std::array<uint16_t, 256>, 3> bits_ =
+      {};  // the same in a 16-bit type, if that is dtype_
 };
 
 }  // namespace batchd

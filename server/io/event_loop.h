@@ -31,7 +31,8 @@ class EventLoop {
   // Whether the caller is the loop thread (true also before Run).
   virtual bool IsLoopThread() const = 0;
 
-  // Below: loop thread only. Destroying the handle ends the watch; that is safe inside its callback.
+  // Below: loop thread only. Destroying the handle ends the watch; that is safe inside its
+  // callback.
 
   // Calls `fn` once after `delay`.
   class Timer {

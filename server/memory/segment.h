@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A segment is one piece of shared memory: a memfd that can neither shrink nor grow, mapped by the
-// daemon and, through its descriptor, by the one trainer whose session owns it. It has no name, so a
-// crash leaves nothing behind, and it is not part of /dev/shm, so no container limit applies. Its
+// daemon and, through its descriptor, by the one trainer whose session owns it. It has no name, so
+// a crash leaves nothing behind, and it is not part of /dev/shm, so no container limit applies. Its
 // pages are touched when it is made: a shortage shows then and not in the middle of training.
 
 #pragma once

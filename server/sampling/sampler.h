@@ -4,8 +4,8 @@
 //
 // An epoch is an order of the samples, cut into steps of G rows (the global batch), and each step
 // into one part for each rank: rank r of W gets [floor(rG/W), floor((r+1)G/W)) of it (with
-// shuffle="torch" every W-th row from r, as torch's ranks do). So a run may go on with another world
-// size at any step, and every global batch still holds the same samples.
+// shuffle="torch" every W-th row from r, as torch's ranks do). So a run may go on with another
+// world size at any step, and every global batch still holds the same samples.
 //
 // All of it is a pure function of the options and the address: thread-safe, and the same on every
 // machine. tests/conformance/sampler_suite.h runs over every implementation.
@@ -27,9 +27,9 @@ enum class Shuffle { kNone, kFeistel, kTorch };
 enum class LastBatch { kDrop, kPad, kPartial };
 enum class OnBadSample { kFail, kSkip, kSubstitute };
 
-std::string_view ShuffleName(Shuffle shuffle);          // "none", "feistel", "torch"
-std::string_view LastBatchName(LastBatch last_batch);   // "drop", "pad", "partial"
-std::string_view OnBadSampleName(OnBadSample policy);   // "fail", "skip", "substitute"
+std::string_view ShuffleName(Shuffle shuffle);         // "none", "feistel", "torch"
+std::string_view LastBatchName(LastBatch last_batch);  // "drop", "pad", "partial"
+std::string_view OnBadSampleName(OnBadSample policy);  // "fail", "skip", "substitute"
 
 inline constexpr int64_t kGlobalBatchSizeMax = int64_t{1} << 24;
 inline constexpr int32_t kWorldSizeMax = 1 << 20;
@@ -91,10 +91,10 @@ class Sampler {
   virtual void Rows(const Address& address, std::vector<SampleRow>* rows) const = 0;
 };
 
-// Errors: INVALID_ARGUMENT with field "sampling.…": global_batch_size out of [1, kGlobalBatchSizeMax]
-// (or a pad epoch that repeats a sample more than 65,535 times), shuffle="torch" with too many
-// samples; FAILED_PRECONDITION: no samples, or fewer than one global batch with drop, naming both
-// numbers and the way out.
+// Errors: INVALID_ARGUMENT with field "sampling.…": global_batch_size out of [1,
+// kGlobalBatchSizeMax] (or a pad epoch that repeats a sample more than 65,535 times),
+// shuffle="torch" with too many samples; FAILED_PRECONDITION: no samples, or fewer than one global
+// batch with drop, naming both numbers and the way out.
 absl::StatusOr<std::shared_ptr<const Sampler>> MakeSampler(const SamplerOptions& options);
 
 // The k-th candidate (0 <= k < kSubstituteChainMax) that takes the place of a bad sample.

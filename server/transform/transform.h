@@ -6,8 +6,9 @@
 //   value     folds itself into the column's ValueTable and format when the pipeline is made
 //             (ToTensor, Normalize, Layout, Cast).
 //
-// A transform object is made once per pipeline from checked arguments and is immutable: thread-safe.
-// Randomness comes from `draws` alone, so that a row depends on (seed, epoch, sample, operation).
+// A transform object is made once per pipeline from checked arguments and is immutable:
+// thread-safe. Randomness comes from `draws` alone, so that a row depends on (seed, epoch, sample,
+// operation).
 //
 // Adding one: a file `<name>.cc` with a schema and a TransformKind, its line in registry.cc and
 // CMakeLists.txt, and a unit test. tests/conformance/transform_suite.h runs over every kind.
@@ -33,10 +34,10 @@ namespace batchd {
 struct RowFormat {
   DType dtype = DType::kUint8;
   Layout layout = Layout::kHwc;
-  bool is_tensor = false;       // ToTensor has been applied
-  bool is_normalized = false;   // Normalize has been applied
-  bool is_laid_out = false;     // Layout has been applied
-  bool is_cast = false;         // Cast has been applied
+  bool is_tensor = false;         // ToTensor has been applied
+  bool is_normalized = false;     // Normalize has been applied
+  bool is_laid_out = false;       // Layout has been applied
+  bool is_cast = false;           // Cast has been applied
   std::optional<ImageSize> size;  // the size of all rows, where it does not depend on the picture
 };
 

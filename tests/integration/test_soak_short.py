@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short form of tests/soak/flat_memory.py: too few batches to judge memory by a slope, enough to
-see files and threads that are left over.
+"""The short form of tests/soak/flat_memory.py: too few batches to judge memory by a slope, enough
+to see files and threads that are left over.
 """
 
 from __future__ import annotations

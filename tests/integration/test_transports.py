@@ -109,7 +109,9 @@ def test_a_folder_that_is_not_there_is_named(daemon, tmp_path, transport):
 
 
 def test_a_drained_daemon_hands_over(photos_256, transport):
-    with Daemon() as daemon:
+    # The trainer takes nothing while it waits for the daemon's end, so that it is the time limit
+    # that ends the drain.
+    with Daemon(("/",), "--drain-timeout=1") as daemon:
         with loader(daemon, photos_256, transport) as one:
             whole = [batch_digest(b) for b in one]
         with loader(daemon, photos_256, transport) as one:

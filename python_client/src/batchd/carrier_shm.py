@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from batchd import wire
 from batchd.errors import BatchdError, ConnectionLost, ProtocolError, Unavailable
@@ -43,6 +42,7 @@ _SEND_FLAGS: Final = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 _CUT_FLAGS: Final = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)
 
 _DEAD_BYTES_MAX: Final = (wire.RECORDS_PER_DATAGRAM_MAX - 1) * wire.RECORD_BYTES
+_new_array: Final = np.ndarray.__new__
 _UINT8: Final = np.dtype(np.uint8)
 
 _is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
@@ -71,7 +71,7 @@ class _Segment:
         self.slab_size_bytes = slab_size_bytes
 
 
-class Lease(npt.NDArray[np.uint8]):
+class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     """The right to one slab, and the slab's bytes: the arrays on it have it as their base, so the
     last of them ends it. Thread-safe.
     """
@@ -79,14 +79,6 @@ class Lease(npt.NDArray[np.uint8]):
     __slots__ = ("_carrier", "_sequence")
     _carrier: ShmCarrier
     _sequence: int
-
-    @staticmethod
-    def make(carrier: ShmCarrier, segment: _Segment, record: wire.Record) -> Lease:
-        size = segment.slab_size_bytes
-        lease = np.ndarray.__new__(Lease, size, _UINT8, segment.memory, record.slot * size)
-        lease._carrier = carrier
-        lease._sequence = record.sequence
-        return lease
 
     def release(self) -> None:
         """Gives the slab back now. Does nothing the second time."""
@@ -148,11 +140,16 @@ class ShmCarrier:
         segment = self._segments.get(record.segment)
         if segment is None or record.slot >= segment.slot_count:
             raise ProtocolError(f"segment {record.segment} has no slot {record.slot}")
-        lease = Lease.make(self, segment, record)
+        size = segment.slab_size_bytes
+        lease = _new_array(Lease, size, _UINT8, segment.memory, record.slot * size)
+        lease._carrier = self
+        lease._sequence = record.sequence
         self._held[record.sequence] = wire.pack_release(record)
-        taken = wire.pack_take(record, waited_ns, was_ready)
+        datagram = wire.pack_take(record, waited_ns, was_ready)
         with self._send_lock:
-            self._out.append(self._dead_records() + taken)
+            if self._dead:
+                datagram = self._dead_records() + datagram
+            self._out.append(datagram)
             self._flush_locked()
         return lease
 

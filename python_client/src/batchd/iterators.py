@@ -23,6 +23,8 @@ class BatchIterator:
     The loader knows its live iterator by `token` alone: a reference would keep it alive.
     """
 
+    _across_epochs = False
+
     def __init__(self, loader: Loader) -> None:
         self._loader: Loader | None = loader
         self._returned = 0
@@ -44,7 +46,7 @@ class BatchIterator:
             self.close()
             raise StopIteration
         try:
-            batch = loader.next_batch()
+            batch = loader.next_batch(across_epochs=self._across_epochs)
         except Exception:
             self._loader = None
             loader.end_here()  # the next iterator asks for the same batch
@@ -53,7 +55,6 @@ class BatchIterator:
             self.close()
             raise
         self._returned += 1
-        self._after_batch(loader)
         return batch
 
     def close(self) -> None:
@@ -71,9 +72,6 @@ class BatchIterator:
 
     def _is_exhausted(self, loader: Loader) -> bool:
         raise NotImplementedError
-
-    def _after_batch(self, loader: Loader) -> None:
-        pass
 
     def _end(self, loader: Loader) -> None:
         raise NotImplementedError
@@ -96,15 +94,14 @@ class EpochIterator(BatchIterator):
 class StepsIterator(BatchIterator):
     """A number of steps, across epochs."""
 
+    _across_epochs = True
+
     def __init__(self, loader: Loader, count: int) -> None:
         super().__init__(loader)
         self._count = count
 
     def _is_exhausted(self, loader: Loader) -> bool:
         return self._returned >= self._count
-
-    def _after_batch(self, loader: Loader) -> None:
-        loader.follow_position()
 
     def _end(self, loader: Loader) -> None:
         loader.end_here()

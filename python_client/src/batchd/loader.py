@@ -326,13 +326,17 @@ class Loader:
     def is_live(self, token: int) -> bool:
         return self._live == token
 
-    def next_batch(self) -> Batch:
-        """The batch at the position."""
+    def next_batch(self, across_epochs: bool) -> Batch:
+        """The batch at the position. `across_epochs`: the run goes on, perhaps into another epoch,
+        and `epoch` with it.
+        """
         try:
             batch = self._with_session(self._take)
         except Failure as failure:
             raise failure.to_user_error(self._run) from None
         self._resume = None
+        if across_epochs:
+            self._epoch = self._position.epoch
         return batch
 
     def end_epoch(self, epoch: int) -> None:
@@ -349,10 +353,6 @@ class Loader:
         self._flush()
         if self._epoch == self._position.epoch:
             self._resume = self._position
-
-    def follow_position(self) -> None:
-        """The run has gone on, perhaps into another epoch."""
-        self._epoch = self._position.epoch
 
     # Inside.
 

@@ -235,8 +235,8 @@ TEST(JpegDecoderTest, ManyScansOfManyPixelsAreTooLarge) {
   ByteVector bytes = EncodeJpeg({.progressive = true});
   ASSERT_OK(DecodeBox(bytes, kTopRow));
   const size_t frame = Find(bytes, 0xC2);
-  bytes[frame + 5] = bytes[frame + 7] = 8000 >> 8;
-  bytes[frame + 6] = bytes[frame + 8] = 8000 & 0xFF;
+  bytes[frame + 5] = bytes[frame + 7] = 7000 >> 8;
+  bytes[frame + 6] = bytes[frame + 8] = 7000 & 0xFF;
   const size_t data = ScanData(bytes);
   ByteVector empty_scans;
   for (int i = 0; i < 10; ++i) {
@@ -247,15 +247,15 @@ TEST(JpegDecoderTest, ManyScansOfManyPixelsAreTooLarge) {
   const absl::Status status = DecodeBox(bytes, kTopRow);
 
   EXPECT_THAT(status, IsBadSample(SampleReason::kTooLarge));
-  EXPECT_THAT(status, FailsWith(absl::StatusCode::kDataLoss, "20 scans of 8000x8000"));
+  EXPECT_THAT(status, FailsWith(absl::StatusCode::kDataLoss, "20 scans of 7000x7000"));
 }
 
 TEST(JpegDecoderTest, ArithmeticCodingHasLowerLimits) {
   ByteVector bytes = EncodeJpeg({.arithmetic = true});
   ASSERT_OK(DecodeBox(bytes, kTopRow));
   const size_t frame = Find(bytes, 0xC9);
-  bytes[frame + 5] = bytes[frame + 7] = 8000 >> 8;
-  bytes[frame + 6] = bytes[frame + 8] = 8000 & 0xFF;
+  bytes[frame + 5] = bytes[frame + 7] = 7000 >> 8;
+  bytes[frame + 6] = bytes[frame + 8] = 7000 & 0xFF;
   EXPECT_THAT(DecodeBox(bytes, kTopRow), IsBadSample(SampleReason::kTooLarge));
 
   bytes = EncodeJpeg({.arithmetic = true, .extra_segment = ByteVector(60000, 0)});

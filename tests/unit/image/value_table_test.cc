@@ -27,9 +27,9 @@ TEST(ToFloat16, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(ToFloat16(65520.0f), 0x7C00);
   EXPECT_EQ(ToFloat16(INFINITY), 0x7C00);
   EXPECT_EQ(ToFloat16(0x1p-14f), 0x0400);
-  EXPECT_EQ(ToFloat16(0x1p-24f), 0x0001);          // the smallest subnormal number
-  EXPECT_EQ(ToFloat16(0x1p-25f), 0x0000);          // a tie to even
-  EXPECT_EQ(ToFloat16(0x1.8p-24f), 0x0002);        // a tie to even
+  EXPECT_EQ(ToFloat16(0x1p-24f), 0x0001);      // the smallest subnormal number
+  EXPECT_EQ(ToFloat16(0x1p-25f), 0x0000);      // a tie to even
+  EXPECT_EQ(ToFloat16(0x1.8p-24f), 0x0002);    // a tie to even
   EXPECT_EQ(ToFloat16(0x1.ffcp-15f), 0x0400);  // rounds up into the normal numbers
   EXPECT_GT(ToFloat16(std::numeric_limits<float>::quiet_NaN()) & 0x7FFF, 0x7C00);
 }

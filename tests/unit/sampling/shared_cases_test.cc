@@ -57,7 +57,8 @@ class SharedCasesTest : public testing::Test {
 };
 
 TEST_F(SharedCasesTest, SmallPartitions) {
-  for (const Json& entry : Load("partition.json")["small"]) {
+  const Json cases = Load("partition.json")["small"];
+  for (const Json& entry : cases) {
     if (entry["steps"] == 0) {  // an empty epoch is refused at open
       EXPECT_FALSE(MakeSampler({.num_samples = entry["n"],
                                 .global_batch_size = entry["global_batch"],
@@ -83,7 +84,8 @@ TEST_F(SharedCasesTest, SmallPartitions) {
 }
 
 TEST_F(SharedCasesTest, LargePartitions) {
-  for (const Json& entry : Load("partition.json")["large"]) {
+  const Json cases = Load("partition.json")["large"];
+  for (const Json& entry : cases) {
     const auto sampler = SamplerOf(entry, Shuffle::kNone);
     ASSERT_EQ(sampler->steps(0), entry["steps"]);
     for (const Json& part : entry["parts"]) {
@@ -94,7 +96,8 @@ TEST_F(SharedCasesTest, LargePartitions) {
 }
 
 TEST_F(SharedCasesTest, WorldsThatChangeOnTheWay) {
-  for (const Json& entry : Load("partition.json")["elastic"]) {
+  const Json cases = Load("partition.json")["elastic"];
+  for (const Json& entry : cases) {
     const auto sampler = SamplerOf(entry, Shuffle::kNone);
     for (const Json& run : entry["runs"]) {
       for (int32_t rank = 0; rank < run["world_size"]; ++rank) {
@@ -107,7 +110,8 @@ TEST_F(SharedCasesTest, WorldsThatChangeOnTheWay) {
 }
 
 TEST_F(SharedCasesTest, WhereAPositionIs) {
-  for (const Json& entry : Load("partition.json")["locate"]) {
+  const Json cases = Load("partition.json")["locate"];
+  for (const Json& entry : cases) {
     const int64_t position = entry["position"];
     const auto sampler =
         MakeSampler({.num_samples = position + 1000, .global_batch_size = entry["global_batch"]});
@@ -149,7 +153,8 @@ std::vector<int64_t> TorchOrderOf(const Json& entry) {
 }
 
 TEST_F(SharedCasesTest, TorchsOrderOfFewSamples) {
-  for (const Json& entry : Load("order.json")["small"]) {
+  const Json cases = Load("order.json")["small"];
+  for (const Json& entry : cases) {
     EXPECT_EQ(Json(TorchOrderOf(entry)), entry["order"]) << entry.dump();
     EXPECT_EQ(Json(TorchRanks(entry)), entry["ranks"]) << entry.dump();
   }
