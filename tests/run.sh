@@ -74,8 +74,8 @@ make_venv() {
 other_pythons() {
   local version python
   for version in 3.10 3.11 3.12 3.13; do
-    python=$(command -v "python$version" || ls -d "$HOME"/.pyenv/versions/"$version".*/bin/python \
-      2> /dev/null | tail -1)
+    python=$(command -v "python$version" ||
+      find "$HOME/.pyenv/versions/" -path "*/$version.*/bin/python" 2> /dev/null | tail -1)
     [ -n "$python" ] || continue
     "$python" -m venv "build/venv-$version" &&
       "build/venv-$version/bin/python" -m pip install --quiet --disable-pip-version-check \

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch costs the trainer: CPU time and allocated memory of taking a 64x3x224x224 uint8
 batch over shared memory, looking at its image as an array and giving it back. The daemon is the
-fake, in a process of its own that is stopped while it has batches ready: what is measured is the client
-alone, with neither waiting nor a neighbour in it.
+fake, in a process of its own that is stopped while it has batches ready: what is measured is the
+client alone, with neither waiting nor a neighbour in it.
 
 Usage: handoff_cost.py [ROUNDS]; the last line is for scripts.
 """
