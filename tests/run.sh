@@ -70,16 +70,27 @@ make_venv() {
   build/test-venv/bin/python -m pip install --quiet --disable-pip-version-check \
     "./python_client[grpc]" -r tests/requirements.txt
 }
-# The client on the other Pythons that this machine has; without its optional packages.
+# A Python of this version that runs (pyenv has shims that do not), or nothing.
+find_python() {
+  local candidate
+  for candidate in "$HOME/.pyenv/versions/$1".*/bin/python "python$1"; do
+    if "$candidate" -c '' 2> /dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+client_venv() {
+  "$1" -m venv "$2" && "$2/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "./python_client[grpc]" pytest pytest-timeout
+}
+# The client on the other Pythons that this machine has.
 other_pythons() {
   local version python
   for version in 3.10 3.11 3.12 3.13; do
-    python=$(command -v "python$version" ||
-      find "$HOME/.pyenv/versions/" -path "*/$version.*/bin/python" 2> /dev/null | tail -1)
+    python=$(find_python "$version")
     [ -n "$python" ] || continue
-    "$python" -m venv "build/venv-$version" &&
-      "build/venv-$version/bin/python" -m pip install --quiet --disable-pip-version-check \
-        "./python_client[grpc]" pytest pytest-timeout &&
+    step "venv-$version" client_venv "$python" "build/venv-$version" &&
       step "python-$version" "build/venv-$version/bin/python" -m pytest -q tests/python
   done
 }
