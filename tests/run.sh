@@ -98,7 +98,6 @@ other_pythons() {
 step packages bash deploy/install-deps.sh
 export ASAN_OPTIONS=abort_on_error=1:detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1
 suite asan build/asan --preset asan
 suite tsan build/tsan --preset tsan -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
 step release-build sh -c 'cmake --preset release && cmake --build --preset release'

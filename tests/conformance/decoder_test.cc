@@ -9,6 +9,18 @@ namespace {
 std::atomic<int64_t> new_call_count{0};
 }  // namespace
 
+// Under TSan nothing is counted: clang links operators of its own into every program then. The
+// other builds count.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define BATCHD_UNDER_TSAN
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(BATCHD_UNDER_TSAN)
+#define BATCHD_UNDER_TSAN
+#endif
+
+#ifndef BATCHD_UNDER_TSAN
 // Never inlined: the compiler would take the pair for a mismatch of new and free.
 [[gnu::noinline]] void* operator new(size_t size) {
   new_call_count.fetch_add(1, std::memory_order_relaxed);
@@ -17,6 +29,7 @@ std::atomic<int64_t> new_call_count{0};
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
 
 namespace batchd {
 
