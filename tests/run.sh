@@ -111,7 +111,7 @@ if step python-venv make_venv; then
     python -m pytest -q tests/integration
   step integration-asan env BATCHD_BINARY="$PWD/build/asan/server/daemon/batchd" \
     python -m pytest -q tests/integration -m "not release_only"
-step lint-buf buf lint proto
+  step lint-buf buf lint proto
   step lint-ruff ruff check python_client tests deploy
   step lint-mypy sh -c 'cd python_client && mypy'
 fi
