@@ -142,8 +142,7 @@ void CmykToRgb(uint8_t* pixels, int width) {
 }
 
 // One picture being read. libjpeg's object is made for each: it keeps tables from one picture for
-// the next, and then the pixels of a picture without tables would depend on what came before. To
-// make one costs under a microsecond.
+// the next, and then the pixels of a picture without tables would depend on what came before.
 class JpegReader {
  public:
   explicit JpegReader(Bytes bytes) : bytes_(bytes) {

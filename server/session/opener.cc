@@ -68,11 +68,12 @@ absl::StatusOr<std::shared_ptr<const Dataset>> Opener::OpenDataset(const OpenReq
     if (name != spec.name) continue;
     spec = named;
     context.any_root = true;  // the operator has named it
+    break;                    // `spec` is a kind now, which may be another's name
   }
   const DatasetKind* kind = FindDataset(spec.name);
   if (kind == nullptr) {
     std::vector<std::string> names;
-    for (const DatasetKind* known : DatasetKinds()) names.push_back(known->schema().name);
+    for (const DatasetKind* each : DatasetKinds()) names.push_back(each->schema().name);
     for (const auto& [name, named] : options_.named_datasets) names.push_back(name);
     return FieldErr("dataset.name", "no dataset \"{}\"; there are {}", spec.name,
                     fmt::join(names, ", "));
@@ -82,7 +83,10 @@ absl::StatusOr<std::shared_ptr<const Dataset>> Opener::OpenDataset(const OpenReq
   const std::string key =
       fmt::format("{}{}{}", spec.name, context.any_root ? "+" : "-",
                   arguments.dump(-1, ' ', false, Json::error_handler_t::replace));
-  std::shared_ptr<const Dataset> dataset = datasets_[key].lock();
+  // A key is kept only with a dataset: refused opens leave nothing behind.
+  const auto known = datasets_.find(key);
+  std::shared_ptr<const Dataset> dataset =
+      known == datasets_.end() ? nullptr : known->second.lock();
   if (dataset == nullptr || dataset->IsStale()) {
     dataset.reset();
     last_dataset_.reset();

@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/session/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/base/check.h"
 #include "server/base/log.h"
 
 namespace batchd {
+namespace {
+
+// Once a batch, not once a row: a counter is an atomic that scrapes read.
+void CountRows(const Batch& batch, const Metrics::Job& job) {
+  const auto& rows = batch.row_status();
+  const auto add = [&](prometheus::Counter* counter, wire::RowStatus status) {
+    const auto count = std::count(rows.begin(), rows.end(), status);
+    if (count > 0) Add(counter, static_cast<double>(count));
+  };
+  add(job.samples_ok, wire::RowStatus::kOk);
+  add(job.samples_skipped, wire::RowStatus::kSkipped);
+  add(job.samples_substituted, wire::RowStatus::kSubstituted);
+}
+
+}  // namespace
 
 Session::Session(SessionId id, OpenRequest request, std::unique_ptr<SessionParts> parts,
                  SessionOutput* output, const SessionContext& context, std::function<void()> ended)
@@ -89,11 +105,7 @@ void Session::Announce() {
       continue;
     }
     const Slot& slot = slots_[next->slot];
-    for (const wire::RowStatus status : slot.batch->row_status()) {
-      if (status == wire::RowStatus::kOk) Add(parts_->plan.job->samples_ok);
-      if (status == wire::RowStatus::kSkipped) Add(parts_->plan.job->samples_skipped);
-      if (status == wire::RowStatus::kSubstituted) Add(parts_->plan.job->samples_substituted);
-    }
+    CountRows(*slot.batch, *parts_->plan.job);
     output_->OnReady({.ref = {slot.segment, slot.slot, next->sequence},
                       .generation = next->generation,
                       .address = next->address,
