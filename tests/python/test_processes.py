@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import stat
@@ -58,20 +57,39 @@ def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(
     assert daemon.counts["close"] == 0
 
 
-def test_a_child_forked_behind_pythons_back_gives_nothing_back(
-    make_loader: Any, daemon: FakeDaemon
-) -> None:
-    iterator = iter(make_loader(daemon))
-    batch = next(iterator)
-    pid = ctypes.PyDLL(None).fork()
-    if pid == 0:
-        batch.release()
-        os._exit(0)
-    os.waitpid(pid, 0)
+# In a process of its own, which has no other thread: one that waits for the GIL at the moment of
+# such a fork would be waited for in the child for ever.
+FORKS_BEHIND = """
+import ctypes, os, sys, batchd
+loader = batchd.Loader("x", {"image": batchd.transforms.DecodeImage(),
+                             "label": batchd.transforms.Label()}, batch_size=4, address=sys.argv[1])
+iterator = iter(loader)
+batch = next(iterator)
+pid = ctypes.PyDLL(None).fork()
+if pid == 0:
+    batch.release()
+    os._exit(0)
+os.waitpid(pid, 0)
+print([other.step for other in iterator], flush=True)
+sys.stdin.read()
+"""
 
-    assert [other.step for other in iterator] == [1, 2, 3, 4]
-    daemon.wait_for("release", 3)
-    assert 1 in daemon.connections[0].leased  # the first batch is still the parent's
+
+def test_a_child_forked_behind_pythons_back_gives_nothing_back(daemon: FakeDaemon) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS_BEHIND, f"unix:{daemon.path}"],
+        env={**os.environ, "PYTHONPATH": PATHS},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "[1, 2, 3, 4]\n"
+            daemon.wait_for("release", 3)
+            assert 1 in daemon.connections[0].leased  # the first batch is still the parent's
+        finally:
+            process.kill()
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -102,9 +120,11 @@ def test_subprocesses_do_not_disturb(make_loader: Any, daemon: FakeDaemon) -> No
     assert steps == [0, 1, 2, 3, 4]
 
 
+# A shell starts what runs in the background with SIGINT ignored, and then Python leaves it so.
 WAITING = """
-import sys, batchd
+import signal, sys, batchd
 from batchd import transforms as T
+signal.signal(signal.SIGINT, signal.default_int_handler)
 loader = batchd.Loader("x", {"image": [T.DecodeImage()], "label": T.Label()}, batch_size=4,
                        prefetch=2, address=sys.argv[1], reconnect_timeout=float(sys.argv[2]))
 try:
@@ -128,7 +148,10 @@ def run_waiting(address: str, reconnect_timeout: float) -> subprocess.Popen[str]
 def interrupt(process: subprocess.Popen[str]) -> str:
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=10)
+    try:
+        output, errors = process.communicate(timeout=10)
+    finally:
+        process.kill()
     assert process.returncode == 0, errors
     assert time.monotonic() - started < 3
     return output
