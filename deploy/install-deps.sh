@@ -9,7 +9,7 @@ packages=(
   # to build
   ca-certificates ccache cmake g++ git ninja-build pkg-config protobuf-compiler
   protobuf-compiler-grpc libabsl-dev libcivetweb-dev libcli11-dev libcurl4-openssl-dev libfmt-dev
-  libgrpc++-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev libxxhash-dev
+  libgrpc++-dev libhwy-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev libxxhash-dev
   nlohmann-json3-dev prometheus-cpp-dev
   # to test: promtool is part of prometheus
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev prometheus

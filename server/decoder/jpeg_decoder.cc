@@ -11,6 +11,7 @@
 #include <jerror.h>
 // clang-format on
 
+#include <algorithm>
 #include <csetjmp>
 #include <memory>
 
@@ -35,6 +36,9 @@ struct CodingLimits {
 };
 constexpr CodingLimits kHuffmanLimits = {"Huffman", int64_t{12} << 26, int64_t{64} << 20};
 constexpr CodingLimits kArithmeticLimits = {"arithmetic", int64_t{1} << 25, int64_t{8} << 20};
+
+// More columns than the region on each side: chroma is smoothed over its neighbours.
+constexpr int kMarginColumns = 16;
 
 // Two bytes are enough to say "JPEG" if there are no more.
 bool Matches(Bytes bytes) {
@@ -204,19 +208,37 @@ class JpegReader {
     return absl::OkStatus();
   }
 
-  // Decodes rows from the top to the region's last one.
+  // Decodes what the region needs: rows above it are skipped, columns are left out by whole blocks
+  // (kMarginColumns more on each side, since smooth chroma looks at its neighbours), and nothing
+  // below it is read.
   absl::Status DecodeRows(const Box& region, Scratch* scratch, RowSink* sink) {
     BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_start_decompress(&info_); }));
     BATCHD_RETURN_IF_ERROR(CheckComponents());
+    const int right = std::min(region.left + region.width + kMarginColumns, width());
+    JDIMENSION left = static_cast<JDIMENSION>(std::max(region.left - kMarginColumns, 0));
+    JDIMENSION cut_width = static_cast<JDIMENSION>(right) - left;
+    BATCHD_RETURN_IF_ERROR(Guard([&] {
+      if (cut_width < info_.output_width) jpeg_crop_scanline(&info_, &left, &cut_width);
+      const auto top = static_cast<JDIMENSION>(region.top);
+      if (top > 0) jpeg_skip_scanlines(&info_, top);
+    }));
     const size_t pixel_bytes = info_.output_components;
-    uint8_t* row = scratch->Get(ScratchArea::kDecoder, pixel_bytes * info_.output_width);
-    uint8_t* const first = row + pixel_bytes * region.left;
+    const size_t row_bytes = pixel_bytes * cut_width;
+    uint8_t* const block = scratch->Get(ScratchArea::kDecoder, row_bytes * kRowsPerPut);
+    uint8_t* rows[kRowsPerPut];
+    for (int i = 0; i < kRowsPerPut; ++i) rows[i] = block + i * row_bytes;
+    uint8_t* const first = block + pixel_bytes * (static_cast<size_t>(region.left) - left);
     return Guard([&] {
-      for (int y = 0; y < region.top + region.height; ++y) {
-        jpeg_read_scanlines(&info_, &row, 1);
-        if (y < region.top) continue;
-        if (pixel_bytes == 4) CmykToRgb(first, region.width);
-        sink->PutRow(first);
+      for (int y = 0; y < region.height;) {
+        const int count = std::min(kRowsPerPut, region.height - y);
+        for (int have = 0; have < count;) {
+          have += static_cast<int>(jpeg_read_scanlines(&info_, rows + have, count - have));
+        }
+        if (pixel_bytes == 4) {
+          for (int i = 0; i < count; ++i) CmykToRgb(first + i * row_bytes, region.width);
+        }
+        sink->PutRows(first, static_cast<ptrdiff_t>(row_bytes), count);
+        y += count;
       }
     });
   }

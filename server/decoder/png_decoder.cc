@@ -128,7 +128,7 @@ class PngReader {
     for (int y = 0; y < region.top + region.height; ++y) {
       code = spng_decode_row(context_.get(), row, row_bytes);
       if (code != SPNG_OK && code != SPNG_EOI) return ErrorOf(code);
-      if (y >= region.top) sink->PutRow(row + size_t{3} * region.left);
+      if (y >= region.top) sink->PutRows(row + size_t{3} * region.left, 0, 1);
     }
     return absl::OkStatus();
   }
@@ -140,9 +140,8 @@ class PngReader {
     uint8_t* picture = scratch->Get(ScratchArea::kDecoder, size_bytes);
     const int code = spng_decode_image(context_.get(), picture, size_bytes, SPNG_FMT_RGB8, 0);
     if (code != SPNG_OK) return ErrorOf(code);
-    for (int y = region.top; y < region.top + region.height; ++y) {
-      sink->PutRow(picture + y * row_bytes + size_t{3} * region.left);
-    }
+    sink->PutRows(picture + region.top * row_bytes + size_t{3} * region.left,
+                  static_cast<ptrdiff_t>(row_bytes), region.height);
     return absl::OkStatus();
   }
 

@@ -118,7 +118,7 @@ class PnmDecoder final : public ImageDecoder {
                          header.height);
       }
       ConvertRow(bytes.data() + row_at + region.left * pixel_bytes, header, region.width, rgb);
-      sink->PutRow(rgb);
+      sink->PutRows(rgb, 0, 1);
     }
     return absl::OkStatus();
   }

@@ -99,6 +99,8 @@ int32_t ToFixed(double weight) {
 
 }  // namespace
 
+int MostTaps(const FilterAxis& axis) { return ScaleOf(axis).stride; }
+
 size_t FilterTableBytes(const FilterAxis& axis) {
   const Scaled s = ScaleOf(axis);
   const auto count = static_cast<size_t>(axis.out_count);

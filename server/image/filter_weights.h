@@ -33,6 +33,9 @@ struct FilterTaps {
   int stride = 0;
 };
 
+// The most inputs that any output takes; never more than in_size.
+int MostTaps(const FilterAxis& axis);
+
 // What MakeFilterTaps needs; a multiple of 8.
 size_t FilterTableBytes(const FilterAxis& axis);
 

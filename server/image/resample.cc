@@ -118,17 +118,12 @@ Picture MakeBetween(int height, int width, Scratch* scratch) {
           stride};
 }
 
-// Pillow 13's order of the passes; the 8 bits in between make the two orders differ.
-bool VerticalFirst(const ConstPicture& in, ImageSize resized) {
-  return resized.height < in.height && in.height - resized.height > 2 * (in.width - resized.width);
-}
-
 void ResampleBoth(const ConstPicture& in, ImageSize resized, const FilterTaps& across,
                   const FilterTaps& down, const Picture& out, Scratch* scratch) {
   const Span columns = SpanOf(across, out.width);
   const Span rows = SpanOf(down, out.height);
   const ConstPicture part = PartOf(in, rows.begin, columns.begin, rows.size, columns.size);
-  if (VerticalFirst(in, resized)) {
+  if (VerticalFirst({in.height, in.width}, resized)) {
     const Picture between = MakeBetween(out.height, columns.size, scratch);
     VerticalPass(part, rows.begin, down, between);
     HorizontalPass({between.data, between.height, between.width, between.stride_bytes},

@@ -29,6 +29,12 @@ struct Picture {
   int64_t stride_bytes = 0;
 };
 
+// Whether Pillow 13 filters down columns before it filters across rows; the 8 bits in between make
+// the two orders differ.
+inline bool VerticalFirst(ImageSize in, ImageSize resized) {
+  return resized.height < in.height && in.height - resized.height > 2 * (in.width - resized.width);
+}
+
 // Computes `window` of `in` resized to `resized`, into `out`, whose size is the window's. The
 // window lies inside `resized`. Uses the areas kResample and kWeights of `scratch`.
 void Resample(const ConstPicture& in, ImageSize resized, Filter filter, const Box& window,

@@ -5,11 +5,13 @@
 #include <cstdlib>
 
 #include "server/base/check.h"
+#include "server/image/row_kernels.h"
 
 namespace batchd {
 namespace {
 
 constexpr size_t kAlignmentBytes = 64;
+static_assert(kRowSlackBytes % kAlignmentBytes == 0);
 
 }  // namespace
 
@@ -19,10 +21,9 @@ uint8_t* Scratch::Get(ScratchArea area, size_t size_bytes) {
   // The content may be lost, so the old block goes first: the two never add up.
   std::free(held.data);
   held = Area{};
-  // aligned_alloc wants a multiple of the alignment; an empty request still gets a valid address.
-  const size_t capacity = (size_bytes == 0 ? kAlignmentBytes : size_bytes + kAlignmentBytes - 1) &
-                          ~(kAlignmentBytes - 1);
-  void* const data = std::aligned_alloc(kAlignmentBytes, capacity);
+  // aligned_alloc wants a multiple of the alignment.
+  const size_t capacity = (size_bytes + kAlignmentBytes - 1) & ~(kAlignmentBytes - 1);
+  void* const data = std::aligned_alloc(kAlignmentBytes, capacity + kRowSlackBytes);
   BATCHD_CHECK(data != nullptr);
   held.data = static_cast<uint8_t*>(data);
   held.capacity_bytes = capacity;

@@ -20,7 +20,7 @@ enum class ScratchArea : int {
   kPictureB,
   kResample,
   kWeights,
-  kRow,
+  kRows,
   kDecoder
 };
 inline constexpr int kScratchAreaCount = 7;
@@ -28,8 +28,8 @@ inline constexpr int kScratchAreaCount = 7;
 // Thread-compatible: each pool thread owns one.
 class Scratch {
  public:
-  // At least `size_bytes` bytes, 64-byte aligned, with any content; valid until the next Get of the
-  // same area or ReleaseLarge().
+  // At least `size_bytes` bytes and kRowSlackBytes behind them, 64-byte aligned, with any content;
+  // valid until the next Get of the same area or ReleaseLarge().
   uint8_t* Get(ScratchArea area, size_t size_bytes);
 
   // Frees the areas above kScratchKeepBytes. Called after each sample.

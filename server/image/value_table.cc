@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "server/base/check.h"
+#include "server/image/row_kernels.h"
 
 namespace batchd {
 namespace {
@@ -16,10 +17,10 @@ template <typename T>
 using Table = std::array<std::array<T, 256>, kChannels>;
 
 template <typename T>
-void WriteHwc(const ConstPicture& picture, const Table<T>& table, T* out) {
-  for (int y = 0; y < picture.height; ++y) {
-    const uint8_t* from = picture.data + y * picture.stride_bytes;
-    for (int x = 0; x < picture.width; ++x, from += kChannels, out += kChannels) {
+void WriteHwc(const ConstPicture& rows, const Table<T>& table, T* out) {
+  for (int y = 0; y < rows.height; ++y) {
+    const uint8_t* from = rows.data + y * rows.stride_bytes;
+    for (int x = 0; x < rows.width; ++x, from += kChannels, out += kChannels) {
       out[0] = table[0][from[0]];
       out[1] = table[1][from[1]];
       out[2] = table[2][from[2]];
@@ -28,11 +29,10 @@ void WriteHwc(const ConstPicture& picture, const Table<T>& table, T* out) {
 }
 
 template <typename T>
-void WriteChw(const ConstPicture& picture, const Table<T>& table, T* out) {
-  const int64_t plane = int64_t{picture.height} * picture.width;
-  for (int y = 0; y < picture.height; ++y) {
-    const uint8_t* from = picture.data + y * picture.stride_bytes;
-    for (int x = 0; x < picture.width; ++x, from += kChannels, ++out) {
+void WriteChw(const ConstPicture& rows, const Table<T>& table, int64_t plane, T* out) {
+  for (int y = 0; y < rows.height; ++y) {
+    const uint8_t* from = rows.data + y * rows.stride_bytes;
+    for (int x = 0; x < rows.width; ++x, from += kChannels, ++out) {
       out[0] = table[0][from[0]];
       out[plane] = table[1][from[1]];
       out[2 * plane] = table[2][from[2]];
@@ -41,12 +41,29 @@ void WriteChw(const ConstPicture& picture, const Table<T>& table, T* out) {
 }
 
 template <typename T>
-void WriteAs(const ConstPicture& picture, Layout layout, const Table<T>& table, uint8_t* out) {
+void WriteAs(const ConstPicture& rows, int top, int height, Layout layout, const Table<T>& table,
+             uint8_t* out) {
   T* const values = reinterpret_cast<T*>(out);
+  const int64_t pixels_above = int64_t{top} * rows.width;
   if (layout == Layout::kHwc) {
-    WriteHwc(picture, table, values);
+    WriteHwc(rows, table, values + pixels_above * kChannels);
   } else {
-    WriteChw(picture, table, values);
+    WriteChw(rows, table, int64_t{height} * rows.width, values + pixels_above);
+  }
+}
+
+// The samples as they are.
+void CopyRows(const ConstPicture& rows, int top, int height, Layout layout, uint8_t* out) {
+  const int64_t plane = int64_t{height} * rows.width;
+  for (int y = 0; y < rows.height; ++y) {
+    const uint8_t* const from = rows.data + y * rows.stride_bytes;
+    uint8_t* const to =
+        out + int64_t{top + y} * rows.width * (layout == Layout::kHwc ? kChannels : 1);
+    if (layout == Layout::kHwc) {
+      std::memcpy(to, from, size_t(rows.width) * kChannels);
+    } else {
+      SplitChannels(from, rows.width, to, to + plane, to + 2 * plane);
+    }
   }
 }
 
@@ -116,6 +133,7 @@ ValueTable::ValueTable() {
 }
 
 void ValueTable::DivideBy255() {
+  is_identity_ = false;
   for (auto& channel : values_) {
     for (float& value : channel) value = value / 255.0f;
   }
@@ -131,6 +149,7 @@ void ValueTable::Normalize(const std::array<float, 3>& mean, const std::array<fl
 
 void ValueTable::CastTo(DType dtype) {
   BATCHD_CHECK(dtype != DType::kInt64);
+  is_identity_ = dtype == DType::kUint8;
   // Only a table of floats can have values that a byte has not.
   if (dtype == DType::kUint8) {
     for (auto& channel : values_) {
@@ -140,40 +159,35 @@ void ValueTable::CastTo(DType dtype) {
     }
   }
   dtype_ = dtype;
-  if (DTypeSizeBytes(dtype) != 2) return;
+  if (dtype == DType::kFloat32) return;
   for (int c = 0; c < kChannels; ++c) {
     for (int sample = 0; sample < 256; ++sample) {
       const float value = values_[c][sample];
-      bits_[c][sample] = dtype == DType::kFloat16 ? ToFloat16(value) : ToBfloat16(value);
-    }
-  }
-}
-
-bool ValueTable::is_identity() const {
-  if (dtype_ != DType::kUint8) return false;
-  for (const auto& channel : values_) {
-    for (int sample = 0; sample < 256; ++sample) {
-      if (channel[sample] != static_cast<float>(sample)) return false;
-    }
-  }
-  return true;
-}
-
-void ValueTable::Write(const ConstPicture& picture, Layout layout, uint8_t* out) const {
-  switch (DTypeSizeBytes(dtype_)) {
-    case 1: {
-      Table<uint8_t> bytes;
-      for (int c = 0; c < kChannels; ++c) {
-        for (int sample = 0; sample < 256; ++sample) bytes[c][sample] = uint8_t(values_[c][sample]);
+      if (dtype == DType::kUint8) {
+        bytes_[c][sample] = static_cast<uint8_t>(value);
+        if (bytes_[c][sample] != sample) is_identity_ = false;
+      } else {
+        bits_[c][sample] = dtype == DType::kFloat16 ? ToFloat16(value) : ToBfloat16(value);
       }
-      WriteAs(picture, layout, bytes, out);
-      return;
     }
+  }
+}
+
+void ValueTable::WriteRows(const ConstPicture& rows, int top, int height, Layout layout,
+                           uint8_t* out) const {
+  if (is_identity_) {
+    CopyRows(rows, top, height, layout, out);
+    return;
+  }
+  switch (DTypeSizeBytes(dtype_)) {
+    case 1:
+      WriteAs(rows, top, height, layout, bytes_, out);
+      return;
     case 2:
-      WriteAs(picture, layout, bits_, out);
+      WriteAs(rows, top, height, layout, bits_, out);
       return;
     default:
-      WriteAs(picture, layout, values_, out);
+      WriteAs(rows, top, height, layout, values_, out);
   }
 }
 

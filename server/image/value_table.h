@@ -42,21 +42,29 @@ class ValueTable {
   // [0, 255]. No cast scales. Not to int64.
   void CastTo(DType dtype);
 
-  // Whether Write in HWC is a plain copy.
-  bool is_identity() const;
+  // Whether samples stay as they are.
+  bool is_identity() const { return is_identity_; }
 
   // Writes `picture` through the table to `out`, dense, in `layout`. `out` has
   // height * width * 3 * DTypeSizeBytes(dtype()) bytes, aligned to the value's size.
-  void Write(const ConstPicture& picture, Layout layout, uint8_t* out) const;
+  void Write(const ConstPicture& picture, Layout layout, uint8_t* out) const {
+    WriteRows(picture, 0, picture.height, layout, out);
+  }
+
+  // The same for `rows` alone, which begin at row `top` of a picture of `height` rows; `out` is
+  // that of the whole.
+  void WriteRows(const ConstPicture& rows, int top, int height, Layout layout, uint8_t* out) const;
 
   // The float value of entry `sample` of `channel`, before the cast to 16 bits.
   float at(int channel, int sample) const { return values_[channel][sample]; }
 
  private:
   DType dtype_ = DType::kUint8;
+  bool is_identity_ = true;
   std::array<std::array<float, 256>, 3> values_;
-  std::array<std::array<uint16_t, 256>, 3> bits_ =
-      {};  // the same in a 16-bit type, if that is dtype_
+  // The same in a type of 16 or 8 bits, if that is dtype_.
+  std::array<std::array<uint16_t, 256>, 3> bits_ = {};
+  std::array<std::array<uint8_t, 256>, 3> bytes_ = {};
 };
 
 }  // namespace batchd

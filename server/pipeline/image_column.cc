@@ -11,6 +11,7 @@
 #include "server/base/check.h"
 #include "server/base/clock.h"
 #include "server/base/status.h"
+#include "server/image/row_pipeline.h"
 #include "server/pipeline/column.h"
 
 namespace batchd {
@@ -50,21 +51,40 @@ const Schema& GetSchema() {
   return *schema;
 }
 
-// The rows of a decoder, one below the other.
-class PictureSink : public RowSink {
+// The end of a sample's rows: through the value table into the row of the batch.
+class RowWriter final : public RowSink {
  public:
-  explicit PictureSink(const Picture& picture) : picture_(picture) {}
-  void PutRow(const uint8_t* rgb) override {
-    BATCHD_CHECK(rows_ < picture_.height);
-    std::memcpy(picture_.data + rows_ * picture_.stride_bytes, rgb,
-                static_cast<size_t>(picture_.width) * kChannels);
-    ++rows_;
+  RowWriter(const ValueTable& table, Layout layout, ImageSize size, uint8_t* out)
+      : table_(table), layout_(layout), size_(size), out_(out) {}
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    BATCHD_CHECK(rows_ + row_count <= size_.height);
+    table_.WriteRows({rgb, row_count, size_.width, stride_bytes}, rows_, size_.height, layout_,
+                     out_);
+    rows_ += row_count;
   }
-  int rows() const { return rows_; }
+  bool done() const { return rows_ == size_.height; }
 
  private:
-  const Picture picture_;
+  const ValueTable& table_;
+  const Layout layout_;
+  const ImageSize size_;
+  uint8_t* const out_;
   int rows_ = 0;
+};
+
+// Adds up the time that is spent behind it.
+class TimedSink final : public RowSink {
+ public:
+  TimedSink(RowSink* next, Duration* spent) : next_(next), spent_(spent) {}
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    const TimePoint started = Clock::Real()->Now();
+    next_->PutRows(rgb, stride_bytes, row_count);
+    *spent_ += Clock::Real()->Now() - started;
+  }
+
+ private:
+  RowSink* const next_;
+  Duration* const spent_;
 };
 
 // A large picture's share of the scratch budget. What threads keep for small ones is not counted.
@@ -92,21 +112,6 @@ struct Step {
 };
 
 int64_t PixelsOf(ImageSize size) { return int64_t{size.height} * size.width; }
-
-Picture DensePicture(ImageSize size, uint8_t* data) {
-  return {data, size.height, size.width, int64_t{size.width} * kChannels};
-}
-
-ConstPicture PartOf(const Picture& picture, const Box& box) {
-  return {picture.data + box.top * picture.stride_bytes + int64_t{box.left} * kChannels, box.height,
-          box.width, picture.stride_bytes};
-}
-
-// Whether the stage's output is its box as it is.
-bool IsTrivial(const GeometryStage& stage) {
-  return !stage.resizes() && stage.window == Box{0, 0, stage.box.height, stage.box.width} &&
-         !stage.flip_horizontal && !stage.flip_vertical;
-}
 
 class ImageColumn : public ColumnPlan {
  public:
@@ -145,7 +150,6 @@ class ImageColumn : public ColumnPlan {
   const int64_t encoded_bytes_max_;
   RowFormat format_;
   ValueTable table_;
-  bool writes_pixels_ = false;  // a row is the picture itself, 8-bit HWC
   ImageSize size_;
   int64_t size_from_ordinal_ = -1;  // whose size it is; -1: that of the operations
   ColumnShape shape_;
@@ -161,7 +165,6 @@ absl::Status ImageColumn::Prepare(const std::string& name,
   }
   shape_.name = name;
   shape_.dtype = format_.dtype;
-  writes_pixels_ = table_.is_identity() && format_.layout == Layout::kHwc;
   return absl::OkStatus();
 }
 
@@ -280,39 +283,17 @@ absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const Dra
 
 absl::Status ImageColumn::DecodeAndTransform(ImageDecoder* decoder, const GeometryPlan& plan,
                                              Bytes bytes, Worker* worker, uint8_t* out) const {
-  // The stages that do something; where the row is the picture itself, the last writes into it.
-  int last = plan.stage_count() - 1;
-  while (last >= 0 && IsTrivial(plan.stage(last))) --last;
-  const auto make_target = [&](ImageSize size, int stage, ScratchArea area) {
-    if (stage == last && writes_pixels_) return DensePicture(size, out);
-    return DensePicture(size, worker->scratch.Get(area, size_t(PixelsOf(size)) * kChannels));
-  };
-
   const TimePoint started = Clock::Real()->Now();
-  const Box& region = plan.stage(0).box;
-  Picture now = make_target({region.height, region.width}, -1, ScratchArea::kPictureA);
-  PictureSink sink(now);
-  const absl::Status decoded = decoder->Decode(bytes, region, &worker->scratch, &sink);
-  const TimePoint transform_started = Clock::Real()->Now();
-  worker->decode_time += transform_started - started;
+  Duration transform_time(0);
+  RowWriter writer(table_, format_.layout, size_, out);
+  RowPipeline pipeline(plan, &writer, &worker->scratch);
+  TimedSink sink(&pipeline, &transform_time);
+  transform_time += Clock::Real()->Now() - started;
+  const absl::Status decoded = decoder->Decode(bytes, pipeline.region(), &worker->scratch, &sink);
+  worker->transform_time += transform_time;
+  worker->decode_time += Clock::Real()->Now() - started - transform_time;
   BATCHD_RETURN_IF_ERROR(decoded);
-  BATCHD_CHECK(sink.rows() == region.height);
-
-  for (int i = 0; i <= last; ++i) {
-    const GeometryStage& stage = plan.stage(i);
-    // The decoder has cut stage 0's box already; a later one is a part of what the stage before
-    // made.
-    Box box = stage.box;
-    if (i == 0) box.top = box.left = 0;
-    const Picture next = make_target(stage.output(), i,
-                                     i % 2 == 0 ? ScratchArea::kPictureB : ScratchArea::kPictureA);
-    RunStage(stage, PartOf(now, box), next, &worker->scratch);
-    now = next;
-  }
-  if (!writes_pixels_) {
-    table_.Write({now.data, now.height, now.width, now.stride_bytes}, format_.layout, out);
-  }
-  worker->transform_time += Clock::Real()->Now() - transform_started;
+  BATCHD_CHECK(writer.done());
   return absl::OkStatus();
 }
 

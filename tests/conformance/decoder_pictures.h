@@ -33,7 +33,11 @@ struct TestPicture {
 class CollectingSink final : public RowSink {
  public:
   explicit CollectingSink(int width) : row_bytes_(3 * width) {}
-  void PutRow(const uint8_t* rgb) override { rgb_.insert(rgb_.end(), rgb, rgb + row_bytes_); }
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    for (int y = 0; y < row_count; ++y, rgb += stride_bytes) {
+      rgb_.insert(rgb_.end(), rgb, rgb + row_bytes_);
+    }
+  }
   const ByteVector& rgb() const { return rgb_; }
 
  private:

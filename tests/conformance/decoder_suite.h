@@ -196,7 +196,7 @@ TEST_P(DecoderSuite, MorePixelsThanTheLimitAreRefusedByTheHeaderWithBothNumbers)
 TEST_P(DecoderSuite, NothingIsAllocatedForAPictureLikeTheOneBefore) {
   class CountingSink final : public RowSink {
    public:
-    void PutRow(const uint8_t*) override { ++count; }
+    void PutRows(const uint8_t*, ptrdiff_t, int row_count) override { count += row_count; }
     int count = 0;
   } sink;
   Scratch scratch;

@@ -12,7 +12,7 @@ namespace {
 TEST(Scratch, GivesAlignedMemoryThatMayBeWritten) {
   Scratch scratch;
   for (const size_t size : {0, 1, 63, 64, 65, 100000}) {
-    uint8_t* const data = scratch.Get(ScratchArea::kRow, size);
+    uint8_t* const data = scratch.Get(ScratchArea::kRows, size);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u);
     std::memset(data, 1, size);
   }

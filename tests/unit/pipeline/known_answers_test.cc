@@ -29,8 +29,10 @@ struct Values {
 class RowCollector : public RowSink {
  public:
   RowCollector(TestPicture* picture) : picture_(picture) {}
-  void PutRow(const uint8_t* rgb) override {
-    std::copy_n(rgb, picture_->size.width * 3, picture_->at(row_++, 0));
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    for (int y = 0; y < row_count; ++y, rgb += stride_bytes) {
+      std::copy_n(rgb, picture_->size.width * 3, picture_->at(row_++, 0));
+    }
   }
 
  private:
