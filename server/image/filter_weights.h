@@ -42,6 +42,12 @@ size_t FilterTableBytes(const FilterAxis& axis);
 // Fills `memory`, FilterTableBytes(axis) bytes aligned to 8. Not for Filter::kNearest.
 FilterTaps MakeFilterTaps(const FilterAxis& axis, uint8_t* memory);
 
+// Whether Pillow 13 filters down columns before it filters across rows; the 8 bits in between make
+// the two orders differ.
+inline bool VerticalFirst(ImageSize in, ImageSize resized) {
+  return resized.height < in.height && in.height - resized.height > 2 * (in.width - resized.width);
+}
+
 // The input pixel of each output [out_begin, out_begin + out_count), as Filter::kNearest takes it.
 void NearestIndices(int in_size, int out_size, int out_begin, int out_count, int32_t* indices);
 

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "server/base/check.h"
-#include "server/image/resample.h"
 
 namespace batchd {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "proto/shm/slab.h"
-#include "server/image/resample.h"
+#include "server/image/picture.h"
 
 namespace batchd {
 

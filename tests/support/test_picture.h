@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/base/philox.h"
-#include "server/image/resample.h"
+#include "tests/support/scalar_resample.h"
 
 namespace batchd {
 

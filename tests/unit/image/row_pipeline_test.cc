@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/image/resample.h"
+#include "tests/support/scalar_resample.h"
 #include "tests/support/test_picture.h"
 
 namespace batchd {

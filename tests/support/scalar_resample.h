@@ -3,37 +3,18 @@
 // Pillow 13's resize on 8-bit RGB, bit for bit: two passes with 22-bit fixed-point weights and
 // 8 bits in between, horizontal first, but vertical first where Pillow 13 does that (the height
 // shrinks by more than twice what the width loses, in pixels); a side that keeps its length is not
-// filtered. Nearest takes Pillow's pixels. This is the scalar reference: faster kernels must equal
-// it.
+// filtered. Nearest takes Pillow's pixels. This is the scalar reference, which row_pipeline.h must
+// equal: whole pictures, one value at a time, nothing clever.
 
 #pragma once
 
 #include <cstdint>
 
 #include "server/image/geometry.h"
+#include "server/image/picture.h"
 #include "server/image/scratch.h"
 
 namespace batchd {
-
-// A picture in memory: 8-bit RGB, rows `stride_bytes` apart. Borrows.
-struct ConstPicture {
-  const uint8_t* data = nullptr;
-  int height = 0;
-  int width = 0;
-  int64_t stride_bytes = 0;
-};
-struct Picture {
-  uint8_t* data = nullptr;
-  int height = 0;
-  int width = 0;
-  int64_t stride_bytes = 0;
-};
-
-// Whether Pillow 13 filters down columns before it filters across rows; the 8 bits in between make
-// the two orders differ.
-inline bool VerticalFirst(ImageSize in, ImageSize resized) {
-  return resized.height < in.height && in.height - resized.height > 2 * (in.width - resized.width);
-}
 
 // Computes `window` of `in` resized to `resized`, into `out`, whose size is the window's. The
 // window lies inside `resized`. Uses the areas kResample and kWeights of `scratch`.

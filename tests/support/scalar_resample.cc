@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "server/image/resample.h"
+#include "tests/support/scalar_resample.h"
 
 #include <algorithm>
 #include <cstring>
