@@ -18,6 +18,7 @@
 #include "server/base/check.h"
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
+#include "server/decoder/jpeg_memory.h"
 #include "server/decoder/jpeg_scan.h"
 #include "server/decoder/size_limits.h"
 
@@ -145,12 +146,13 @@ void CmykToRgb(uint8_t* pixels, int width) {
   }
 }
 
-// One picture being read. libjpeg's object is made for each: it keeps tables from one picture for
-// the next, and then the pixels of a picture without tables would depend on what came before.
+// Pictures being read, one after the other. libjpeg keeps tables from one picture for the next, and
+// then the pixels of a picture without tables would depend on what came before. So each begins with
+// the object as it was when new, and with memory taken back as a whole.
 class JpegReader {
  public:
-  explicit JpegReader(Bytes bytes) : bytes_(bytes) {
-    info_.err = jpeg_std_error(&trap_.base);
+  JpegReader() {
+    new_info_.err = jpeg_std_error(&trap_.base);
     trap_.base.error_exit = Leave;
     trap_.base.emit_message = OnMessage;
     trap_.base.output_message = OnText;
@@ -159,20 +161,30 @@ class JpegReader {
     source_.skip_input_data = OnSkip;
     source_.resync_to_restart = jpeg_resync_to_restart;
     source_.term_source = OnNothing;
-    source_.next_input_byte = bytes.data();
-    source_.bytes_in_buffer = bytes.size();
+    // Without memory for this little the process is at its end.
+    BATCHD_CHECK(setjmp(trap_.back) == 0);
+    jpeg_create_decompress(&new_info_);
+    own_memory_ = new_info_.mem;
+    new_info_.mem = memory_.manager();
+    new_info_.client_data = &memory_;
+    new_info_.src = &source_;
   }
-  ~JpegReader() { jpeg_destroy_decompress(&info_); }
+  ~JpegReader() {
+    new_info_.mem = own_memory_;
+    jpeg_destroy_decompress(&new_info_);
+  }
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
   // Reads up to the first scan and chooses the output.
-  absl::Status ReadHeader() {
-    BATCHD_RETURN_IF_ERROR(Guard([this] {
-      jpeg_create_decompress(&info_);
-      info_.src = &source_;
-      jpeg_read_header(&info_, TRUE);
-    }));
+  absl::Status ReadHeader(Bytes bytes) {
+    bytes_ = bytes;
+    is_at_scan_ = false;
+    memory_.Reset();
+    info_ = new_info_;
+    source_.next_input_byte = bytes.data();
+    source_.bytes_in_buffer = bytes.size();
+    BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_read_header(&info_, TRUE); }));
     if (info_.num_components != 1 && info_.num_components != 3 && info_.num_components != 4) {
       return SampleErr(SampleReason::kUnsupported, "{} colour components; 1, 3 or 4 are handled",
                        info_.num_components);
@@ -180,6 +192,16 @@ class JpegReader {
     info_.out_color_space = info_.num_components == 4 ? JCS_CMYK : JCS_RGB;
     info_.dct_method = JDCT_ISLOW;
     info_.do_fancy_upsampling = TRUE;
+    is_at_scan_ = true;
+    return absl::OkStatus();
+  }
+
+  // As ReadHeader, unless the last call has read just that.
+  absl::Status Continue(Bytes bytes) {
+    const bool is_there =
+        is_at_scan_ && bytes.data() == bytes_.data() && bytes.size() == bytes_.size();
+    if (!is_there) BATCHD_RETURN_IF_ERROR(ReadHeader(bytes));
+    is_at_scan_ = false;
     return absl::OkStatus();
   }
 
@@ -271,28 +293,32 @@ class JpegReader {
     return absl::OkStatus();
   }
 
-  const Bytes bytes_;
   ErrorTrap trap_;
   jpeg_source_mgr source_ = {};
+  JpegMemory memory_;
+  jpeg_decompress_struct new_info_ = {};  // as jpeg_create_decompress leaves it
+  jpeg_memory_mgr* own_memory_ = nullptr;
   jpeg_decompress_struct info_ = {};
+  Bytes bytes_;
+  bool is_at_scan_ = false;  // the header of bytes_ has been read, and nothing else
 };
 
-// Holds nothing from picture to picture; see JpegReader.
 class JpegDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
-    JpegReader reader(bytes);
-    BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
-    return CheckedSize(reader.height(), reader.width(), limits);
+    BATCHD_RETURN_IF_ERROR(reader_.ReadHeader(bytes));
+    return CheckedSize(reader_.height(), reader_.width(), limits);
   }
 
   absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) override {
-    JpegReader reader(bytes);
-    BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
-    BATCHD_CHECK(LiesInside(region, {reader.height(), reader.width()}));
-    BATCHD_RETURN_IF_ERROR(reader.CheckScans());
-    return reader.DecodeRows(region, scratch, sink);
+    BATCHD_RETURN_IF_ERROR(reader_.Continue(bytes));
+    BATCHD_CHECK(LiesInside(region, {reader_.height(), reader_.width()}));
+    BATCHD_RETURN_IF_ERROR(reader_.CheckScans());
+    return reader_.DecodeRows(region, scratch, sink);
   }
+
+ private:
+  JpegReader reader_;
 };
 
 #define BATCHD_TEXT_OF(x) #x
