@@ -2,7 +2,7 @@
 //
 // The two passes of Pillow's resize as vector code, on Google Highway with dispatch at run time:
 // one across rows, one down columns. 8-bit RGB in, 8-bit RGB out, equal to the scalar reference of
-// resample.h in every bit on every target.
+// tests/support/scalar_resample.h in every bit on every target.
 //
 // A weight w has 22 fraction bits; as high * 2^11 + low it is two 16-bit factors, so that the
 // multiply-add of pairs of 16-bit values does two taps at a time. What the two sums lose to

@@ -3,7 +3,8 @@
 // The stages of a GeometryPlan as a chain that rows stream through: decoder -> stage 0 -> stage 1
 // ->
 // ... -> the last sink. No stage holds more rows than its filter reaches over; only a vertical flip
-// collects what it turns. Equal in every bit to RunStage, stage by stage (resample.h).
+// collects what it turns. Equal in every bit to RunStage, stage by stage
+// (tests/support/scalar_resample.h).
 
 #pragma once
 
