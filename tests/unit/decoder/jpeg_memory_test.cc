@@ -13,7 +13,9 @@
 #include "tests/support/status_matchers.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/allocator_interface.h>
+// Of the sanitizers' common interface; GCC's package has no header for it.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
+                                                         void (*)(const volatile void*));
 #endif
 
 namespace batchd {
