@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 COMPOSE = ROOT / "docker" / "compose.yaml"
 MANIFEST = ROOT / "deploy" / "kubernetes" / "trainer-with-sidecar.yaml"
+PAGE = (ROOT / "docs" / "how-to" / "run-as-a-kubernetes-sidecar.md").read_text()
 VERSION = batchd.__version__
 SECONDS = 60
 # In every Debian: dpkg and apt are linked with them.
@@ -127,7 +128,9 @@ def test_all_speak_of_the_same_user_port_version_and_socket():
 
     image = f"batchd:{VERSION}"
     assert sidecar()["image"] == compose["batchd"]["image"] == image
-    assert f"-t {image} ." in DOCKERFILE.read_text()
+    for text in (DOCKERFILE.read_text(), PAGE):
+        assert f"docker build -f docker/Dockerfile -t {image} ." in text
+        assert set(re.findall(r"\bbatchd:\d\S*", text)) == {image}
     (trainer,) = pod()["spec"]["containers"]
     addresses = {entry["value"] for entry in trainer["env"]}
     assert addresses == {"unix:/run/batchd/sock"}
@@ -152,8 +155,16 @@ def test_nothing_may_be_written_or_gained():
 # The program takes their flags, and answers where they ask.
 
 
-@pytest.mark.parametrize("flags", [json.loads(last("CMD")), sidecar()["args"]],
-                         ids=["docker", "kubernetes"])
+def test_the_page_names_files_that_are_there():
+    assert set(re.findall(r" -f (\S+)", PAGE)) == {
+        str(path.relative_to(ROOT)) for path in (DOCKERFILE, COMPOSE, MANIFEST)}
+
+
+@pytest.mark.parametrize("flags", [
+    json.loads(last("CMD")),
+    sidecar()["args"],
+    re.search(r"batchd:\S+ (--listen .*?)`", PAGE)[1].split(),
+], ids=["docker", "kubernetes", "page"])
 def test_a_daemon_serves_with_the_flags_of_a_container(flags, tmp_path):
     assert json.loads(last("ENTRYPOINT")) == ["batchd", "serve"]
     (tmp_path / "data").mkdir()

@@ -121,6 +121,9 @@ def test_the_service_runs_confined_and_a_restart_loses_nothing(manager, short):
     ids = []
     with loader_of(root, f"unix:{manager.path}") as loader:
         manager.hear_until("READY=1")
+        http = re.search(r" ready .*http=(\S+)", manager.log.read_text())[1]
+        assert run("health", "--http", http).returncode == 0
+        assert run("status", f"unix:{manager.path}").returncode == 0  # by gRPC
         restart = threading.Thread(target=lambda: first.wait(SECONDS) == 0 and start())
         restart.start()
         for batch in loader:
@@ -140,7 +143,8 @@ def test_the_service_runs_confined_and_a_restart_loses_nothing(manager, short):
     assert not pathlib.Path(f"{manager.path}.lock").exists()
 
 
-def test_what_the_unit_forbids_would_kill(short):
+@pytest.mark.release_only
+def test_what_the_unit_forbids_would_kill():
     """Else the test above could not fail."""
     confine = confinement(parse_unit(UNITS / "batchd.service"))
     for script in ("import os; os.chroot('/')",
