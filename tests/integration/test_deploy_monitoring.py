@@ -13,6 +13,9 @@ import urllib.request
 import pytest
 import yaml
 from daemon import Daemon, wait_until
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from pictures import make_numbered_folder
 
 import batchd
@@ -85,6 +88,27 @@ def test_queries_use_metrics_that_exist():
     used = set(re.findall(r"\bbatchd_\w+", text))
     assert len(used) > 10
     assert used <= known
+
+
+@pytest.mark.release_only
+def test_the_dashboard_is_made_of_what_grafana_knows():
+    """Grafana's own library reads it and writes the same: it drops keys that it does not know."""
+    register_default_plugins()
+
+    def again(document: dict) -> dict:
+        return json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
+
+    assert covers(again(DASHBOARD), DASHBOARD)
+    assert not covers(again({**DASHBOARD, "panells": []}), {**DASHBOARD, "panells": []})
+
+
+def covers(whole, part) -> bool:
+    """Whether all of `part` is in `whole`."""
+    if isinstance(part, dict):
+        return all(key in whole and covers(whole[key], value) for key, value in part.items())
+    if isinstance(part, list):
+        return len(whole) == len(part) and all(map(covers, whole, part))
+    return whole == part
 
 
 # Against a Prometheus.
