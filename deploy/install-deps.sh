@@ -1,22 +1,41 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs every package that batchd needs to be built, tested and run, on Debian 12 and
-# Ubuntu 24.04. As root or through sudo; does nothing where all of them are there already.
+# Installs the packages that batchd needs, on Debian 12 and Ubuntu 24.04. As root or through sudo;
+# does nothing where all of them are there already.
+#
+#   install-deps.sh              all: to build, use and test it
+#   install-deps.sh build        to build the daemon
+#   install-deps.sh build python and for the Python client
+#   install-deps.sh test         what only the tests need
 set -euo pipefail
 
-packages=(
-  # to build
+build=(
   ca-certificates ccache cmake g++ git ninja-build pkg-config protobuf-compiler
   protobuf-compiler-grpc libabsl-dev libcivetweb-dev libcli11-dev libcurl4-openssl-dev libfmt-dev
   libgrpc++-dev libhwy-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev libxxhash-dev
   nlohmann-json3-dev prometheus-cpp-dev
-  # to test: promtool is part of prometheus
-  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev prometheus
-  shellcheck
-  # the Python client and its tests
-  python3 python3-numpy python3-torch python3-venv
 )
+python=(python3 python3-numpy python3-venv)
+test=(
+  # promtool is part of prometheus; systemd-analyze and others of systemd
+  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev prometheus
+  python3-seccomp python3-torch shellcheck systemd
+)
+
+[ "$#" -gt 0 ] || set -- build python test
+packages=()
+for group in "$@"; do
+  case $group in
+    build) packages+=("${build[@]}") ;;
+    python) packages+=("${python[@]}") ;;
+    test) packages+=("${test[@]}") ;;
+    *)
+      echo "install-deps: $group: there are build, python and test" >&2
+      exit 64
+      ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do

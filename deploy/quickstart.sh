@@ -13,7 +13,7 @@ started=$SECONDS
 say() { printf '\n== %s (%d s)\n' "$*" "$((SECONDS - started))"; }
 
 say "packages"
-bash deploy/install-deps.sh
+bash deploy/install-deps.sh build python
 
 say "build/release"
 mkdir -p build

@@ -29,25 +29,6 @@ constexpr int kSendBufferBytes = 512 * 1024;
 // so the loop would spin.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
-// A descriptor and, where it has one, the file that goes with it.
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~OwnedFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
-
 absl::Status ErrnoErr(std::string_view call, const std::string& path, int error) {
   const auto code = error == EACCES || error == EPERM || error == EROFS
                         ? absl::StatusCode::kPermissionDenied
@@ -70,10 +51,10 @@ bool IsSameFile(int fd, const std::string& path) {
          own.st_ino == there.st_ino;
 }
 
-absl::StatusOr<OwnedFd> TakeLock(const std::string& path) {
+absl::StatusOr<UniqueFd> TakeLock(const std::string& path) {
   const std::string lock_path = path + ".lock";
   for (;;) {
-    OwnedFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    UniqueFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (lock.get() < 0) return ErrnoErr("open", lock_path, errno);
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return ErrnoErr("flock", lock_path, errno);
@@ -104,9 +85,9 @@ absl::Status RemoveStale(const std::string& path) {
   return unlink(path.c_str()) == 0 ? absl::OkStatus() : ErrnoErr("unlink", path, errno);
 }
 
-absl::StatusOr<OwnedFd> BindAndListen(const SocketDoorOptions& options) {
+absl::StatusOr<UniqueFd> BindAndListen(const SocketDoorOptions& options) {
   const std::string& path = options.path;
-  OwnedFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return ErrnoErr("socket", path, errno);
   // bind takes the mode from the socket, so there is no moment when others could connect.
   fchmod(fd.get(), 0600);
@@ -123,12 +104,21 @@ absl::StatusOr<OwnedFd> BindAndListen(const SocketDoorOptions& options) {
   return fd;
 }
 
+absl::Status SetNonblocking(int fd, const std::string& path) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    return ErrnoErr("fcntl", path, errno);
+  }
+  return absl::OkStatus();
+}
+
 class UnixSocketDoor final : public SocketDoor {
  public:
   UnixSocketDoor(const SocketDoorOptions& options, EventLoop* loop, SessionManager* manager,
-                 OwnedFd lock, OwnedFd listener)
+                 UniqueFd lock, UniqueFd listener, bool is_passed)
       : options_(options),
         loop_(loop),
+        is_passed_(is_passed),
         lock_(std::move(lock)),
         listener_(std::move(listener)),
         receive_buffer_(kReceiveBufferBytes),
@@ -142,7 +132,7 @@ class UnixSocketDoor final : public SocketDoor {
     watch_.reset();
     connections_.clear();
     // Both under the lock: a daemon that starts now waits for neither and finds neither.
-    unlink(options_.path.c_str());
+    RemoveSocket();
     unlink((options_.path + ".lock").c_str());
   }
 
@@ -150,6 +140,9 @@ class UnixSocketDoor final : public SocketDoor {
   int connection_count() const override { return static_cast<int>(connections_.size()); }
   void SetConnectionCountListener(std::function<void(int)> fn) override {
     listener_fn_ = std::move(fn);
+  }
+  void RemoveSocket() override {
+    if (!is_passed_) unlink(options_.path.c_str());
   }
 
  private:
@@ -225,8 +218,9 @@ class UnixSocketDoor final : public SocketDoor {
 
   const SocketDoorOptions options_;
   EventLoop* const loop_;
-  const OwnedFd lock_;
-  const OwnedFd listener_;
+  const bool is_passed_;
+  const UniqueFd lock_;
+  const UniqueFd listener_;
   std::vector<char> receive_buffer_;
   const ConnectionContext context_;
   std::function<void(int)> listener_fn_;
@@ -241,7 +235,8 @@ class UnixSocketDoor final : public SocketDoor {
 
 absl::StatusOr<std::unique_ptr<SocketDoor>> SocketDoor::Listen(const SocketDoorOptions& options,
                                                                EventLoop* loop,
-                                                               SessionManager* manager) {
+                                                               SessionManager* manager,
+                                                               UniqueFd passed) {
   constexpr size_t kPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
   if (options.path.empty() || options.path.size() > kPathBytesMax) {
     return Err(
@@ -250,11 +245,16 @@ absl::StatusOr<std::unique_ptr<SocketDoor>> SocketDoor::Listen(const SocketDoorO
         "folder",
         options.path, options.path.size(), kPathBytesMax);
   }
-  BATCHD_ASSIGN_OR_RETURN(OwnedFd lock, TakeLock(options.path));
-  BATCHD_RETURN_IF_ERROR(RemoveStale(options.path));
-  BATCHD_ASSIGN_OR_RETURN(OwnedFd listener, BindAndListen(options));
+  BATCHD_ASSIGN_OR_RETURN(UniqueFd lock, TakeLock(options.path));
+  const bool is_passed = passed.is_open();
+  if (is_passed) {
+    BATCHD_RETURN_IF_ERROR(SetNonblocking(passed.get(), options.path));
+  } else {
+    BATCHD_RETURN_IF_ERROR(RemoveStale(options.path));
+    BATCHD_ASSIGN_OR_RETURN(passed, BindAndListen(options));
+  }
   return std::unique_ptr<SocketDoor>(std::make_unique<UnixSocketDoor>(
-      options, loop, manager, std::move(lock), std::move(listener)));
+      options, loop, manager, std::move(lock), std::move(passed), is_passed));
 }
 
 }  // namespace batchd

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/io/event_loop.h"
+#include "server/io/unique_fd.h"
 #include "server/session/manager.h"
 
 namespace batchd {
@@ -32,22 +33,26 @@ struct SocketDoorOptions {
   int connections_max = 1024;
 };
 
-// Loop thread only. Destroying it closes every connection and removes the socket.
+// Loop thread only. Destroying it closes every connection and removes the socket, if it made it.
 class SocketDoor {
  public:
   // Takes `path`.lock (flock, held for life), removes a socket that a dead daemon has left, and
-  // listens. The folder must exist. Errors: ALREADY_EXISTS naming the pid, if another daemon holds
-  // the lock; INVALID_ARGUMENT if the path is too long for a Unix socket (107 bytes), naming both;
-  // others with errno's text.
+  // listens; or takes connections from `passed`, if that is open: a listening socket at `path` that
+  // a service manager has made, whose file and mode stay the manager's. The folder must exist.
+  // Errors: ALREADY_EXISTS naming the pid, if another daemon holds the lock; INVALID_ARGUMENT if
+  // the path is too long for a Unix socket (107 bytes), naming both; others with errno's text.
   static absl::StatusOr<std::unique_ptr<SocketDoor>> Listen(const SocketDoorOptions& options,
                                                             EventLoop* loop,
-                                                            SessionManager* manager);
+                                                            SessionManager* manager,
+                                                            UniqueFd passed = UniqueFd());
   virtual ~SocketDoor() = default;
 
   virtual const std::string& path() const = 0;
   virtual int connection_count() const = 0;
   // Called on the loop whenever the number of connections has changed.
   virtual void SetConnectionCountListener(std::function<void(int)> fn) = 0;
+  // Before an end without destructors: removes the socket, if this door made it.
+  virtual void RemoveSocket() = 0;
 };
 
 }  // namespace batchd

@@ -19,8 +19,8 @@
 #include "server/base/log.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/host_limits.h"
-#include "server/daemon/notify.h"
 #include "server/daemon/probes.h"
+#include "server/daemon/service_manager.h"
 
 namespace batchd {
 namespace {
@@ -95,6 +95,7 @@ class Daemon {
  private:
   absl::Status MakeManager();
   absl::Status OpenDoors();
+  absl::Status OpenSocket(const std::string& path);
   void WatchSignals();
   void LogReady();
   void Beat();
@@ -104,6 +105,8 @@ class Daemon {
   void StopWithoutSessions();
 
   const ServeConfig config_;
+  const std::optional<Duration> watchdog_ = WatchdogTimeout();
+  std::map<std::string, UniqueFd> passed_;  // until a door has taken them
   Metrics metrics_;
   Probes probes_;
   std::unique_ptr<EventLoop> loop_;
@@ -157,24 +160,38 @@ absl::Status Daemon::MakeManager() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::OpenSocket(const std::string& path) {
+  if (path.size() + std::string_view(kGrpcSuffix).size() > kSocketPathBytesMax) {
+    return Err(absl::StatusCode::kInvalidArgument,
+               "--listen unix:{}: the path has {} bytes, and with {} for gRPC a socket's may have "
+               "{}; choose a shorter one",
+               path, path.size(), kGrpcSuffix, kSocketPathBytesMax);
+  }
+  SocketDoorOptions options;
+  options.path = path;
+  options.same_user_only = config_.is_private;
+  auto passed = passed_.extract(path);
+  BATCHD_ASSIGN_OR_RETURN(auto door,
+                          SocketDoor::Listen(options, loop_.get(), manager_.get(),
+                                             passed ? std::move(passed.mapped()) : UniqueFd()));
+  door->SetConnectionCountListener([this](int) { OnClientsChanged(); });
+  sockets_.push_back(std::move(door));
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::OpenDoors() {
   GrpcDoorOptions grpc{config_.tcp, threads_};
   // The sockets first: their locks say whether another daemon is there.
   for (const std::string& path : config_.sockets) {
-    if (path.size() + std::string_view(kGrpcSuffix).size() > kSocketPathBytesMax) {
-      return Err(
-          absl::StatusCode::kInvalidArgument,
-          "--listen unix:{}: the path has {} bytes, and with {} for gRPC a socket's may have "
-          "{}; choose a shorter one",
-          path, path.size(), kGrpcSuffix, kSocketPathBytesMax);
-    }
-    SocketDoorOptions options;
-    options.path = path;
-    options.same_user_only = config_.is_private;
-    BATCHD_ASSIGN_OR_RETURN(auto door, SocketDoor::Listen(options, loop_.get(), manager_.get()));
-    door->SetConnectionCountListener([this](int) { OnClientsChanged(); });
-    sockets_.push_back(std::move(door));
+    BATCHD_RETURN_IF_ERROR(OpenSocket(path));
+    // gRPC 1.51 makes its sockets itself.
     grpc.addresses.push_back("unix:" + path + kGrpcSuffix);
+  }
+  if (!passed_.empty()) {
+    return Err(absl::StatusCode::kInvalidArgument,
+               "the service manager has passed a socket at {0}, where nothing is to listen; add "
+               "--listen unix:{0}, or change the .socket unit",
+               passed_.begin()->first);
   }
   BATCHD_ASSIGN_OR_RETURN(http_, HttpServer::Start(config_.http, probes_.Routes()));
   // Last, since only a whole start takes its sockets away again.
@@ -189,6 +206,8 @@ absl::Status Daemon::OpenDoors() {
 }
 
 absl::Status Daemon::Start() {
+  // Before anything else has descriptors.
+  BATCHD_ASSIGN_OR_RETURN(passed_, TakePassedSockets());
   BATCHD_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BATCHD_RETURN_IF_ERROR(MakeManager());
   BATCHD_RETURN_IF_ERROR(OpenDoors());
@@ -205,7 +224,7 @@ void Daemon::WatchSignals() {
       if (draining_) {
         log::Warn("second signal, ending at once", {{"signal", number}});
         for (const auto& door : sockets_) {
-          unlink(door->path().c_str());
+          door->RemoveSocket();
           unlink((door->path() + kGrpcSuffix).c_str());
         }
         _exit(128 + number);
@@ -218,7 +237,11 @@ void Daemon::WatchSignals() {
 void Daemon::Beat() {
   probes_.Beat();
   probes_.SetSessions(manager_->Sessions());
-  beat_ = loop_->After(kBeatInterval, [this] { Beat(); });
+  if (watchdog_.has_value()) NotifyServiceManager("WATCHDOG=1");
+  // Twice in the watchdog's time, as sd_watchdog_enabled(3) asks for.
+  const Duration interval =
+      watchdog_.has_value() ? std::min(kBeatInterval, *watchdog_ / 2) : kBeatInterval;
+  beat_ = loop_->After(interval, [this] { Beat(); });
 }
 
 void Daemon::OnClientsChanged() {
