@@ -38,7 +38,7 @@ NOT_RUN = {
 }
 
 # What the reader of a page has before: its pictures.
-PICTURES = "batchd demo --make-images data/train --count 200"
+PICTURES = "batchd demo --make-images data/train --count 64"
 GIVEN = {"README.md": PICTURES, "python_client/README.md": PICTURES}
 
 PAGES = [page for page in pages() if any(block.kind for block in blocks_of(page))]
