@@ -112,7 +112,7 @@ if step python-venv make_venv; then
   step integration-asan env BATCHD_BINARY="$PWD/build/asan/server/daemon/batchd" \
     python -m pytest -q tests/integration -m "not release_only"
   step lint-buf buf lint proto
-  step lint-ruff ruff check python_client tests deploy
+  step lint-ruff ruff check python_client tests deploy docs
   step lint-mypy sh -c 'cd python_client && mypy'
 fi
 step lint-layers python3 tests/layers_test.py

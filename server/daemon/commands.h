@@ -36,7 +36,8 @@ struct PlanFlags {
 // What an epoch will be, without reading it.
 int RunPlan(const PlanFlags& flags);
 
-// What a daemon does; `address` is unix:PATH (of its data socket) or HOST:PORT.
+// What a daemon does; `address` is unix:PATH (of its data socket), HOST:PORT, or "" for this user's
+// private daemon.
 int RunStatus(const std::string& address, bool json);
 
 // Whether host and configuration are fit; one line for each check.

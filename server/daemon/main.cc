@@ -135,9 +135,10 @@ std::vector<Command> AddCommands(CLI::App* app, Flags* flags) {
   CLI::App* const status = add("status", "What a daemon does at this moment", [flags] {
     return RunStatus(flags->status_address, flags->format == "json");
   });
-  status->add_option("address", flags->status_address, "unix:PATH or HOST:PORT")
-      ->envname("BATCHD_ADDRESS")
-      ->required();
+  status
+      ->add_option("address", flags->status_address,
+                   "unix:PATH or HOST:PORT (this user's private daemon)")
+      ->envname("BATCHD_ADDRESS");
   AddFormat(status, &flags->format);
   AddServeFlags(add("check", "Whether this host and the configuration are fit",
                     [flags] { return RunCheck(flags->check, ReadEnv); }),

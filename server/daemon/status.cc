@@ -2,11 +2,15 @@
 #include <curl/curl.h>
 #include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 
+#include "absl/strings/ascii.h"
 #include "batchd/v1/service.grpc.pb.h"
+#include "proto/shm/wire.h"
 #include "server/daemon/commands.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/host_limits.h"
@@ -34,11 +38,28 @@ void PrintStatus(const v1::GetStatusResponse& status) {
   if (status.sessions().empty()) std::cout << "no sessions\n";
 }
 
+// Where this user's clients start their private daemon (python_client/src/batchd/private.py).
+std::string PrivateAddress() {
+  const auto variable = [](const char* name) {
+    const char* const value = getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::string base = variable("XDG_RUNTIME_DIR");
+  if (base.empty()) base = fmt::format("/tmp/batchd-{}", getuid());
+  std::string job = variable("SLURM_JOB_ID");
+  if (job.empty()) job = "local";
+  for (char& c : job) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
+  }
+  return fmt::format("unix:{}/batchd/{}/{}/sock", base, wire::kProtocolVersion, job);
+}
+
 size_t Discard(char*, size_t size, size_t count, void*) { return size * count; }
 
 }  // namespace
 
-int RunStatus(const std::string& address, bool json) {
+int RunStatus(const std::string& given, bool json) {
+  const std::string address = given.empty() ? PrivateAddress() : given;
   // A data socket's gRPC door is beside it.
   const std::string target = address.starts_with("unix:") ? address + ".grpc" : address;
   const auto channel = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());

@@ -14,7 +14,7 @@
 namespace batchd {
 namespace {
 
-constexpr std::string_view kStageNames[kStageCount] = {"read", "decode", "transform", "wait"};
+constexpr std::string_view kStageNames[kStageCount] = {"read", "decode", "transform"};
 constexpr char kOtherJobs[] = "other";
 // A loader without a name; an empty label would be the same as none.
 constexpr char kUnnamedJob[] = "default";

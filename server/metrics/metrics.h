@@ -22,9 +22,9 @@ class Registry;
 namespace batchd {
 
 // The stages of a sample's life, for batchd_stage_duration_seconds.
-enum class Stage { kRead, kDecode, kTransform, kWait };
-inline constexpr int kStageCount = 4;
-std::string_view StageName(Stage stage);  // "read", "decode", "transform", "wait"
+enum class Stage { kRead, kDecode, kTransform };
+inline constexpr int kStageCount = 3;
+std::string_view StageName(Stage stage);  // "read", "decode", "transform"
 
 // Thread-safe. Handles live as long as the Metrics.
 class Metrics {

@@ -21,6 +21,7 @@ from daemon import BINARY, Daemon, run, wait_until
 from pictures import make_numbered_folder
 
 import batchd
+from batchd import private
 from batchd import transforms as T
 
 FAILED, USAGE, DATA, UNAVAILABLE, OTHER_DAEMON, CONFIG = 1, 64, 65, 69, 75, 78
@@ -211,6 +212,15 @@ def test_a_second_daemon_at_the_socket_is_refused(daemon):
                                        ("status", "127.0.0.1:1")])
 def test_nobody_at_an_address_is_said(arguments):
     assert arguments[1] in refused(UNAVAILABLE, *arguments)
+
+
+def test_status_without_an_address_asks_where_the_client_starts_its_daemon(short, monkeypatch):
+    for job in ("", "a b/c"):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        monkeypatch.delenv("BATCHD_ADDRESS", raising=False)
+
+        assert f"unix:{private.socket_path()}" in refused(UNAVAILABLE, "status")
 
 
 # What the commands do.

@@ -112,7 +112,8 @@ def _start(path: str, log_path: str) -> None:
     # The shell goes at once and leaves the daemon to init: it is no child that somebody here has to
     # wait for. A process session of its own keeps Ctrl-C of this terminal from it.
     command = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", binary]
-    command += ["serve", "--private", "--listen", f"unix:{path}"]
+    # Any port: BATCHD_HTTP may name that of another daemon.
+    command += ["serve", "--private", "--listen", f"unix:{path}", "--http", "127.0.0.1:0"]
     with open(log_path, "wb") as log:
         shell = subprocess.run(
             command,

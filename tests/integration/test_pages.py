@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documentation shows is what happens: pages.py says how."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import tempfile
+
+import pytest
+from pages import KINDS, ROOT, Block, Reader, blocks_of, pages
+
+# Blocks that somebody types and no test here runs: page → first line of the block → why.
+NOT_RUN = {
+    "README.md": {
+        "bash deploy/quickstart.sh    # installs what is missing, builds, reads an epoch both "
+        "ways, says how fast": "tests/fresh_root.sh runs both in an empty Debian; minutes",
+        "python3 -m venv --system-site-packages ~/batchd-venv": "this test's own environment was "
+        "made so, by tests/run.sh",
+    },
+    "CONTRIBUTING.md": {
+        "bash deploy/install-deps.sh          # once: Debian 12 or Ubuntu 24.04": "tests/run.sh "
+        "is what runs this test, and does the others",
+    },
+    "docs/how-to/run-a-shared-daemon.md": {
+        "batchd check --config /etc/batchd.json     # whether host and configuration are fit; exit "
+        "code 0": "needs /etc and /run: test_docs.py runs the configuration elsewhere",
+        "{": "test_docs.py runs it, with folders of its own",
+        "batchd status unix:/run/batchd/sock        # its sessions; --format json for scripts":
+        "needs /run: test_cli.py runs both commands",
+    },
+    "docs/tutorial/folder-to-torch.md": {
+        "bash deploy/install-deps.sh": "tests/fresh_root.sh does the same in an empty Debian",
+    },
+    "python_client/README.md": {
+        "pip install ./python_client            # needs NumPy alone": "tests/run.sh does so",
+    },
+}
+
+# What the reader of a page has before: its pictures.
+PICTURES = "batchd demo --make-images data/train --count 64"
+GIVEN = {"README.md": PICTURES, "python_client/README.md": PICTURES}
+
+PAGES = [page for page in pages() if any(block.kind for block in blocks_of(page))]
+
+
+@pytest.mark.release_only
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page):
+    with tempfile.TemporaryDirectory(prefix="bd") as folder:  # short: it holds sockets
+        with Reader(pathlib.Path(folder)) as reader:
+            if page in GIVEN:
+                reader.follow(Block("run", "", "sh", GIVEN[page]))
+            for block in blocks_of(page):
+                reader.follow(block)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_block_is_run_or_is_listed_with_its_reason(page):
+    blocks = blocks_of(page)
+    typed = {block.first_line for block in blocks if block.language and not block.kind}
+
+    assert typed == set(NOT_RUN.get(page, {}))
+    assert {block.kind for block in blocks} <= {"", *KINDS}
+    text = (ROOT / page).read_text()
+    assert text.count("<!-- test:") == sum(bool(block.kind) for block in blocks), \
+        "a mark that has no block after it"
+    assert text.count("```") == 2 * len(blocks), "a fence that is indented"
+    outside = re.sub(r"(?ms)^```.*?^```$", "", text)
+    assert not re.search(r"\n\n(?:    |\t)(?![*+-] )\S", outside), \
+        "an indented block, which no test sees: fence it"
+
+
+def test_the_list_of_blocks_that_are_not_run_has_pages_that_exist():
+    assert set(NOT_RUN) <= set(pages())
+
+
+def test_the_python_of_the_readme_is_five_lines():
+    (block,) = [block for block in blocks_of("README.md") if block.kind == "python"]
+
+    assert len(block.text.splitlines()) == 5
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_leads_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", (ROOT / page).read_text()):
+        if "://" in target:
+            continue
+        path = ROOT / page if not target else (ROOT / page).parent / target
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.*)$", path.read_text())
+            assert anchor in {slug(heading) for heading in headings}, f"{target}#{anchor}"
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
