@@ -15,12 +15,14 @@ PROTO_SHM_USERS = {"memory", "image", "transport", "pipeline", "session", "api"}
 
 # What may appear only in some places: pattern -> the files that may have it (prefixes).
 ONLY_HERE = {
-    r"steady_clock::now|system_clock": ("server/base/clock.cc", "server/base/log.cc"),
-    r"std::mutex|std::condition_variable": ("server/base/sync.h",),
+    r"steady_clock::now|system_clock": ("server/base/clock.cc", "server/base/log.cc", "client/src/"),
+    r"std::mutex|std::condition_variable": ("server/base/sync.h", "client/src/"),
     r"\babsl::Mutex\b": (),
-    r"\bgetenv\(": ("server/daemon/",),
-    r"#include [<\"]grpcpp/": ("server/api/", "server/daemon/", "client/"),
-    r"#include \"batchd/v1/": ("server/api/", "server/daemon/", "client/"),
+    r"\bgetenv\(": ("server/daemon/", "client/src/util.cc"),
+    r"#include [<\"]grpcpp/": ("server/api/", "server/daemon/", "client/src/grpc_carrier.cc"),
+    r"#include \"batchd/v1/": ("server/api/", "server/daemon/", "client/src/grpc_carrier.cc"),
+    r"#include [<\"]google/": ("server/", "client/src/grpc_carrier.cc"),
+    r"#include [<\"]absl/": ("server/",),
     r"\bthrow\b": (),
     r"\b(memfd_create|shm_open)\(": ("server/memory/segment.cc",),
 }
@@ -64,6 +66,9 @@ def main():
                                   f"(layer {table[target][0]})")
             if include.startswith("proto/shm/") and folder and folder not in PROTO_SHM_USERS:
                 faults.append(f"{name}: {include} belongs to {sorted(PROTO_SHM_USERS)}")
+            # What users include needs nothing of ours but itself, and no library at all.
+            if name.startswith("client/include/") and not re.match(r"batchd/\w+\.h$|\w+$", include):
+                faults.append(f"{name}: a public header includes {include}")
         code = strip_comments(text)
         for pattern, places in ONLY_HERE.items():
             if re.search(pattern, code) and not name.startswith(places or ("\0",)):
