@@ -86,6 +86,11 @@ batchd::Status Measure(const char* folder, pid_t daemon, int rounds) {
   costs.reserve(static_cast<size_t>(rounds) * kReady);
   int64_t allocated = 0;
   std::optional<batchd::Batch> kept;
+  if (batchd::Result<batchd::Batch> first = loader->Next(); first.ok()) {  // maps the segment
+    kept.emplace(*std::move(first));
+  } else {
+    return first.status();
+  }
   for (int round = 0; round < rounds; ++round) {
     WaitUntilIdle(daemon);
     kill(daemon, SIGSTOP);
@@ -102,7 +107,7 @@ batchd::Status Measure(const char* folder, pid_t daemon, int rounds) {
       if (!image.ok() || image->data() == nullptr) status = image.status();
       kept.emplace(*std::move(batch));  // and the one before goes back
       costs.push_back(ThreadCpuMicroseconds() - started);
-      // The first round maps the segment and makes its lists as long as they get.
+      // In the first round the lists become as long as they get.
       if (round > 0) allocated += allocations.load(std::memory_order_relaxed) - allocations_before;
     }
     kill(daemon, SIGCONT);

@@ -59,7 +59,7 @@ def test_the_library_shows_its_api_and_nothing_else(prefix):
 
     assert any(name.startswith("batchd::Loader::Next(") for name in shown)
     strangers = [name for name in shown if not re.match(
-        r"batchd::(Loader|Batch|Column|Status)::|batchd::\w+\(|"
+        r"batchd::((Loader|Batch|Column|Status)::)?[~\w]+(=)?(\[abi:cxx11\])?\(|"
         r"batchd::internal::DieForMissingValue\(", name)]
     assert strangers == []
 

@@ -94,7 +94,7 @@ class BATCHD_EXPORT Loader {
   void Close();
 
  private:
-  class Impl;
+  class [[gnu::visibility("hidden")]] Impl;
   explicit Loader(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -63,42 +63,43 @@ enum class Transport {
   kGrpc,  // over gRPC, from any machine; one copy
 };
 
+// Every member has a default, so that `{.dataset = ..., .columns = ...}` warns of none.
 struct LoaderOptions {
   // A dataset, or {.name = NAME} for one that a shared daemon's configuration names.
-  Operation dataset;
+  Operation dataset = {};
   // In the order of the batch's columns; at least one.
-  std::vector<ColumnOptions> columns;
+  std::vector<ColumnOptions> columns = {};
 
   // Rows of a batch on each rank; or those of a step over all ranks. Give exactly one; 1 to 2^24.
-  std::optional<int64_t> batch_size;
-  std::optional<int64_t> global_batch_size;
+  std::optional<int64_t> batch_size = std::nullopt;
+  std::optional<int64_t> global_batch_size = std::nullopt;
 
   Shuffle shuffle = Shuffle::kNone;
   uint64_t seed = 0;  // of all randomness: order, augmentation, substitutes
   LastBatch last_batch = LastBatch::kDefault;
   OnBadSample on_bad_sample = OnBadSample::kFail;
   // The most bad rows of an epoch, as a count or as a share from 0 to 1; give one at most.
-  std::optional<int64_t> max_bad_samples;
-  std::optional<double> max_bad_share;
+  std::optional<int64_t> max_bad_samples = std::nullopt;
+  std::optional<double> max_bad_share = std::nullopt;
 
-  int prefetch = 4;  // batches made ahead; 1 to 256
-  std::string name;  // of the job, in the daemon's logs and metrics
+  int prefetch = 4;       // batches made ahead; 1 to 256
+  std::string name = {};  // of the job, in the daemon's logs and metrics
 
   // This process's part; from RANK and WORLD_SIZE where not given, else 0 of 1.
-  std::optional<int> rank;
-  std::optional<int> world_size;
+  std::optional<int> rank = std::nullopt;
+  std::optional<int> world_size = std::nullopt;
 
   Transport transport = Transport::kBest;
   // unix:PATH, HOST:PORT or grpcs://HOST:PORT; from BATCHD_ADDRESS where empty, else a private
   // daemon is started: the program BATCHD_BINARY, or `batchd` on PATH.
-  std::string address;
+  std::string address = {};
   // How long to look for a daemon that has gone; from BATCHD_RECONNECT_TIMEOUT_SECONDS where not
   // given, else 300.
-  std::optional<double> reconnect_timeout_seconds;
+  std::optional<double> reconnect_timeout_seconds = std::nullopt;
 
   // Gets what a user should know, a line at a time: warnings of the daemon, a lost connection, what
   // a loaded state has changed. Called by the Loader's calls, in their thread. Empty: to stderr.
-  std::function<void(std::string_view)> log;
+  std::function<void(std::string_view)> log = {};
 };
 
 }  // namespace batchd
