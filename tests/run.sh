@@ -107,6 +107,13 @@ if step python-venv make_venv; then
   export PATH=$bin:$PATH
   step python-tests python -m pytest -q tests/python
   other_pythons
+  # Both clients; the C++ one under ASan with both carriers, and under TSan, which has no gRPC.
+  release=$PWD/build/release/server/daemon/batchd
+  step behaviour env BATCHD_BINARY="$release" \
+    BATCHD_CLIENT_DRIVER="$PWD/build/asan/tests/client_driver" python -m pytest -q tests/behaviour
+  step behaviour-tsan env BATCHD_BINARY="$release" TSAN_OPTIONS=halt_on_error=1 \
+    BATCHD_CLIENT_DRIVER="$PWD/build/tsan/tests/client_driver" \
+    python -m pytest -q tests/behaviour -k "cpp and not grpc"
   step integration env BATCHD_BINARY="$PWD/build/release/server/daemon/batchd" \
     python -m pytest -q tests/integration
   step integration-asan env BATCHD_BINARY="$PWD/build/asan/server/daemon/batchd" \

@@ -21,8 +21,8 @@ namespace batchd::internal {
 using Clock = std::chrono::steady_clock;
 using Duration = std::chrono::nanoseconds;
 
-// No wait lasts longer: a peer that is gone without a word is then looked for.
-inline constexpr Duration kWaitMax = std::chrono::seconds(1);
+// No wait lasts longer; the session then asks again.
+inline constexpr Duration kWaitMax = std::chrono::seconds(10);
 
 // Whose memory batches lie in. It lives until the last of them is gone.
 class Lender {

@@ -100,16 +100,17 @@ class Driver {
     if (name == "open") return Open(command["options"]);
     batchd::Loader& loader = *loaders_.at(command["loader"]);
     if (name == "next") {
-      if (!command.contains("release")) return Next(&loader, command.value("hold", false));
-      // Another thread gives a batch back while Next() waits, when somebody opens the FIFO.
-      std::thread releaser([this, &command] {
+      if (!command.contains("drop")) return Next(&loader, command.value("hold", false));
+      // Another thread lets go of a batch while Next() waits, when somebody opens the FIFO.
+      std::thread dropper([this, &command] {
         std::ifstream(command["when"].get<std::string>()).get();
-        held_.at(command["release"]).first.Release();
+        held_.erase(command["drop"].get<int>());
       });
       Json answer = Next(&loader, false);
-      releaser.join();
+      dropper.join();
       return answer;
     }
+    if (name == "next_in_threads") return NextInThreads(&loader, command["count"]);
     if (name == "digest") return Look(command["batch"]);
     if (name == "release") {
       held_.at(command["batch"]).first.Release();
@@ -131,7 +132,7 @@ class Driver {
       return Names(loader.NamesOf(command["ids"].get<std::vector<int64_t>>()));
     }
     if (name == "about") return About(loader);
-    if (name == "fork") return Fork(&loader);
+    if (name == "fork") return Fork(&loader, command.value("stay", ""));
     if (name == "close") {
       loader.Close();
       return Json::object();
@@ -155,6 +156,27 @@ class Driver {
     Json answer = Describe(*batch, loader->columns());
     if (is_held) answer["batch"] = Hold(*std::move(batch), loader->columns());
     return answer;
+  }
+
+  // Each batch is read and given back by one of four threads, while this one takes the next.
+  static Json NextInThreads(batchd::Loader* loader, int count) {
+    std::vector<uint64_t> digests(static_cast<size_t>(count));
+    std::vector<std::vector<std::thread>> threads(4);
+    for (int i = 0; i < count; ++i) {
+      batchd::Result<batchd::Batch> batch = loader->Next();
+      if (!batch.ok()) std::abort();
+      std::vector<std::thread>& mine = threads[static_cast<size_t>(i) % threads.size()];
+      if (!mine.empty()) mine.back().join();
+      mine.emplace_back([&digest = digests[static_cast<size_t>(i)], batch = *std::move(batch),
+                         specs = loader->columns(), i]() mutable {
+        digest = Digest(batch, specs);
+        if (i % 3 == 0) batch.Release();
+      });
+    }
+    for (std::vector<std::thread>& mine : threads) {
+      if (!mine.empty()) mine.back().join();
+    }
+    return {{"digests", digests}};
   }
 
   Json Describe(const batchd::Batch& batch, const std::vector<batchd::ColumnSpec>& specs) {
@@ -215,8 +237,9 @@ class Driver {
             {"log", *log_}};
   }
 
-  // What a forked child sees: the kind of error of each call, after it has tried to give all back.
-  Json Fork(batchd::Loader* loader) {
+  // What a forked child sees: the kind of error of each call. Then it tries to give all back; with
+  // `stay` it lives on until somebody opens that FIFO.
+  Json Fork(batchd::Loader* loader, const std::string& stay) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
     const pid_t child = fork();
@@ -225,15 +248,20 @@ class Driver {
       const Json kinds = {KindName(loader->Next().status().kind()),
                           KindName(loader->NamesOf(ids).status().kind()),
                           KindName(loader->Peek().status().kind())};
-      held_.clear();
-      loader->Close();
+      if (stay.empty()) {
+        held_.clear();
+        loader->Close();
+      }
       const std::string text = kinds.dump();
-      _exit(write(ends[1], text.data(), text.size()) < 0 ? 1 : 0);
+      const bool is_written = write(ends[1], text.data(), text.size()) > 0;
+      if (!stay.empty()) std::ifstream(stay).get();
+      _exit(is_written ? 0 : 1);
     }
     close(ends[1]);
     std::string text(1000, '\0');
     text.resize(std::max<ssize_t>(read(ends[0], text.data(), text.size()), 0));
     close(ends[0]);
+    if (!stay.empty()) return {{"kinds", Json::parse(text)}};
     int status = 0;
     waitpid(child, &status, 0);
     if (status != 0) return {{"error", {{"kind", "Driver"}, {"message", "the child has died"}}}};

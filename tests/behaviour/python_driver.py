@@ -7,6 +7,7 @@ the commands are.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import logging
 import os
@@ -55,24 +56,40 @@ class Driver:
         self.loaders[number] = loader
         return {"loader": number}
 
-    def next(self, loader: batchd.Loader, hold: bool = False, release: int = 0,
+    def next(self, loader: batchd.Loader, hold: bool = False, drop: int = 0,
              when: str = "") -> dict[str, Any]:
-        if release:
-            # Another thread gives a batch back while next() waits, when somebody opens the FIFO.
-            releaser = threading.Thread(target=self.release_when, args=(release, when))
-            releaser.start()
+        if drop:
+            # Another thread lets go of a batch while next() waits, when somebody opens the FIFO.
+            dropper = threading.Thread(target=self.drop_when, args=(drop, when))
+            dropper.start()
         batch = next(loader.steps(1))
         answer = self.describe(batch)
         if hold:
             answer["batch"] = self.hold(batch)
-        if release:
-            releaser.join()
+        if drop:
+            dropper.join()
         return answer
 
-    def release_when(self, batch: int, fifo: str) -> None:
+    def next_in_threads(self, loader: batchd.Loader, count: int) -> dict[str, Any]:
+        """Each batch is read and given back by one of four threads, while this takes the next."""
+        def read(index: int, batch: batchd.Batch) -> int:
+            digest = batch_digest(batch)
+            if index % 3 == 0:
+                batch.release()
+            return digest
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            results = []
+            for index in range(count):
+                if index >= 4:
+                    results[index - 4].result()
+                results.append(pool.submit(read, index, next(loader.steps(1))))
+            return {"digests": [result.result() for result in results]}
+
+    def drop_when(self, batch: int, fifo: str) -> None:
         with open(fifo) as signal:
             signal.read()
-        self.held[batch].release()
+        del self.held[batch]
 
     def describe(self, batch: batchd.Batch) -> dict[str, Any]:
         return {"epoch": batch.epoch, "step": batch.step, "rows": batch.rows,
@@ -123,8 +140,10 @@ class Driver:
                 "columns": {name: [spec.type_name, spec.shape]
                             for name, spec in loader.columns.items()}}
 
-    def fork(self, loader: batchd.Loader) -> dict[str, Any]:
-        """What a forked child sees: the error of each call, after it has tried to give all back."""
+    def fork(self, loader: batchd.Loader, stay: str = "") -> dict[str, Any]:
+        """What a forked child sees: the kind of error of each call. Then it tries to give all back;
+        with `stay` it lives on until somebody opens that FIFO.
+        """
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
@@ -134,15 +153,19 @@ class Driver:
                     call()
                 except batchd.BatchdError as error:
                     kinds.append(type(error).__name__)
-            for batch in self.held.values():
-                batch.release()
-            loader.close()
+            if not stay:
+                for batch in self.held.values():
+                    batch.release()
+                loader.close()
             os.write(write_end, json.dumps(kinds).encode())
+            os.close(write_end)
+            if stay:
+                pathlib.Path(stay).read_text()
             os._exit(0)
         os.close(write_end)
         with open(read_end, "rb") as answer:
             kinds = json.loads(answer.read())
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert stay or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         return {"kinds": kinds}
 
     def close(self, loader: batchd.Loader) -> None:

@@ -458,17 +458,31 @@ def test_batches_outlive_loader_and_daemon(client, opened, fake):
     loader.do("drop", batch=batch["batch"])
 
 
-def test_release_in_another_thread_wakes_next(client, opened, fake, folder):
+def test_a_batch_that_dies_in_another_thread_wakes_next(client, opened, fake, folder):
     os.mkfifo(folder / "when")
     daemon = fake(segments_max=1, slots_extra=0)
     loader = opened(client, daemon, prefetch=2)
     held = [loader.next(hold=True)["batch"] for _ in range(2)]
 
-    client.begin("next", loader=loader.number, release=held[0], when=str(folder / "when"))
+    client.begin("next", loader=loader.number, drop=held[0], when=str(folder / "when"))
     daemon.wait_for("exhausted")
+    started = time.monotonic()
     (folder / "when").write_text("now")
 
     assert client.end()["step"] == 2
+    assert time.monotonic() - started < 4  # the next look would be after five
+
+
+def test_batches_may_be_read_and_given_back_in_any_thread(client, over, fake):
+    daemon = fake(num_samples=1000)
+    alone = [batch["digest"] for batch in over(client, daemon).take(200)]
+    loader = over(client, daemon)
+
+    assert loader.do("next_in_threads", count=200)["digests"] == alone
+    loader.next()
+    daemon.wait_for("take", 401)
+    assert len(set(alone)) == 200
+    assert daemon.held() <= 2  # the last of each loader: the next call says that it is free
 
 
 def test_slots_exhausted_says_what_is_held_and_loses_nothing(start_client, opened, fake):
@@ -627,6 +641,20 @@ def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(client, start_cl
     assert loader.do("fork")["kinds"] == ["ForkError"] * 3
     assert daemon.held() >= 1 and daemon.counts["close"] == 0
     assert places(loader.epoch()) == ADDRESSES[2:5]
+
+
+def test_a_forked_child_does_not_keep_the_connection(client, start_client, opened, fake, folder):
+    os.mkfifo(folder / "stay")
+    daemon = fake()
+    own = start_client(client.name)
+    loader = opened(own, daemon)
+    loader.next(hold=True)
+    loader.do("fork", stay=str(folder / "stay"))
+
+    own.kill()
+    daemon.wait_for("closed")  # though the child lives
+
+    (folder / "stay").write_text("enough")
 
 
 def test_a_trainer_may_end_with_everything_open(client, over, start_client, fake):
