@@ -15,7 +15,8 @@ PROTO_SHM_USERS = {"memory", "image", "transport", "pipeline", "session", "api"}
 
 # What may appear only in some places: pattern -> the files that may have it (prefixes).
 ONLY_HERE = {
-    r"steady_clock::now|system_clock": ("server/base/clock.cc", "server/base/log.cc", "client/src/"),
+    r"steady_clock::now|system_clock": ("server/base/clock.cc", "server/base/log.cc",
+                                        "client/src/"),
     r"std::mutex|std::condition_variable": ("server/base/sync.h", "client/src/"),
     r"\babsl::Mutex\b": (),
     r"\bgetenv\(": ("server/daemon/", "client/src/util.cc"),

@@ -132,7 +132,9 @@ class Driver {
       return Names(loader.NamesOf(command["ids"].get<std::vector<int64_t>>()));
     }
     if (name == "about") return About(loader);
-    if (name == "fork") return Fork(&loader, command.value("stay", ""));
+    if (name == "fork") {
+      return Fork(&loader, command.value("stay", ""), command.value("bare", false));
+    }
     if (name == "close") {
       loader.Close();
       return Json::object();
@@ -238,17 +240,18 @@ class Driver {
   }
 
   // What a forked child sees: the kind of error of each call. Then it tries to give all back; with
-  // `stay` it lives on until somebody opens that FIFO.
-  Json Fork(batchd::Loader* loader, const std::string& stay) {
+  // `stay` it lives on until somebody opens that FIFO. `bare`: no handler sees the fork.
+  Json Fork(batchd::Loader* loader, const std::string& stay, bool is_bare) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
-    const pid_t child = fork();
+    const pid_t child = is_bare ? _Fork() : fork();
     if (child == 0) {
       const std::vector<int64_t> ids = {1};
       const Json kinds = {KindName(loader->Next().status().kind()),
                           KindName(loader->NamesOf(ids).status().kind()),
                           KindName(loader->Peek().status().kind())};
       if (stay.empty()) {
+        for (auto& [number, held] : held_) held.first.Release();
         held_.clear();
         loader->Close();
       }

@@ -39,11 +39,12 @@ def command_of(client: str) -> list[str]:
 class Client:
     """A driver process. One call at a time."""
 
-    def __init__(self, client: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, client: str, env: dict[str, str] | None = None,
+                 pass_fds: tuple[int, ...] = ()) -> None:
         self.name = client
         self.process = subprocess.Popen(command_of(client), stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, env={**os.environ, **(env or {})},
-                                        text=True)
+                                        pass_fds=pass_fds, text=True)
         self.pid = self.process.pid
 
     def do(self, command: str, **arguments: Any) -> dict[str, Any]:

@@ -44,8 +44,9 @@ def start_client() -> Iterator[Callable[..., Client]]:
     """Drivers of a test's own, with an environment or an end of their own."""
     clients: list[Client] = []
 
-    def start(name: str, env: dict[str, str] | None = None) -> Client:
-        clients.append(Client(name, env))
+    def start(name: str, env: dict[str, str] | None = None,
+              pass_fds: tuple[int, ...] = ()) -> Client:
+        clients.append(Client(name, env, pass_fds))
         return clients[-1]
 
     yield start

@@ -485,22 +485,38 @@ def test_batches_may_be_read_and_given_back_in_any_thread(client, over, fake):
     assert daemon.held() <= 2  # the last of each loader: the next call says that it is free
 
 
-def test_slots_exhausted_says_what_is_held_and_loses_nothing(start_client, opened, fake):
-    """Both clients at once: it takes five seconds."""
-    loaders = []
+def test_slots_exhausted_says_what_is_held_and_is_not_said_of_a_slow_daemon(
+    start_client, opened, fake, folder
+):
+    """Both clients and both cases at once: it takes five seconds."""
+    slow, stuck = [], []
+    for name in CLIENTS:
+        daemon, fifo = fake(segments_max=1, slots_extra=0), folder / name
+        os.mkfifo(fifo)
+        loader = opened(start_client(name), daemon, prefetch=2)
+        held = [loader.next(hold=True)["batch"] for _ in range(2)]
+        loader.client.begin("next", loader=loader.number, drop=held[0], when=str(fifo))
+        daemon.wait_for("exhausted")
+        daemon.lock.acquire()  # a slot comes back, and the daemon does nothing
+        fifo.write_text("now")
+        slow.append((loader, daemon))
     for name in CLIENTS:
         loader = opened(start_client(name), fake(segments_max=1, slots_extra=1), prefetch=2)
         held = [loader.next(hold=True)["batch"] for _ in range(3)]
-        loaders.append((loader, held))
         loader.client.begin("next", loader=loader.number)
-    for loader, held in loaders:
+        stuck.append((loader, held))
+
+    for loader, held in stuck:
         with pytest.raises(ClientError, match=r"holds 3 batches.*[Rr]elease\(\)") as info:
             loader.client.end()
         assert info.value.kind == "SlotsExhausted"
         assert info.value.fields["code"] == "RESOURCE_EXHAUSTED"
         assert info.value.fields["held_slots"] == 3 and info.value.fields["slab_size_bytes"] > 0
         loader.do("drop", batch=held[1])
-        assert loader.next()["step"] == 3
+        assert loader.next()["step"] == 3  # nothing is lost
+    for loader, daemon in slow:
+        daemon.lock.release()
+        assert loader.client.end()["step"] == 2
 
 
 def test_take_says_whether_next_had_to_wait(client, opened, fake):
@@ -629,8 +645,9 @@ def test_questions_survive_a_restart(client, opened, fake):
 # Processes.
 
 
-def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(client, start_client, opened,
-                                                                fake):
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(client, start_client, opened, fake,
+                                                                bare):
     daemon = fake()
     own = start_client(client.name)
     loader = opened(own, daemon)
@@ -638,9 +655,11 @@ def test_a_forked_child_cannot_use_the_loader_and_harms_nothing(client, start_cl
     loader.take(1)
     daemon.wait_for("take", 2)
 
-    assert loader.do("fork")["kinds"] == ["ForkError"] * 3
-    assert daemon.held() >= 1 and daemon.counts["close"] == 0
+    assert loader.do("fork", bare=bare)["kinds"] == ["ForkError"] * 3
     assert places(loader.epoch()) == ADDRESSES[2:5]
+    daemon.wait_for("release", 3)
+    assert 1 in daemon.connections[0].leased  # the first batch is still the parent's
+    assert daemon.counts["close"] == 0
 
 
 def test_a_forked_child_does_not_keep_the_connection(client, start_client, opened, fake, folder):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The private daemon, which both clients start alike and share. The fake stands in for its program."""
+"""The private daemon, which both clients start alike and share. The fake is its program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def read(client, **options):
 
 
 def test_it_is_started_where_both_clients_look(name, private, start_client):
-    loader = read(start_client(name))
+    ends = os.pipe()
+    loader = read(start_client(name, pass_fds=ends))
+    for end in ends:
+        os.close(end)
     assert [batch["step"] for batch in loader.epoch()] == [0, 1, 2, 3, 4]
     assert "private daemon" in loader.about()["text"]
 
@@ -53,7 +56,8 @@ def test_it_is_started_where_both_clients_look(name, private, start_client):
     assert stat.S_ISSOCK((folder / "sock").stat().st_mode)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (pid,) = starts(private)
-    parent, session = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1:4:2]
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    parent, session = fields[1], fields[3]
     assert int(session) != os.getsid(loader.client.pid)
     assert int(parent) != loader.client.pid
     assert os.readlink(f"/proc/{pid}/cwd") == "/"

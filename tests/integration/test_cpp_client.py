@@ -115,9 +115,10 @@ def test_resume_epoch_reads_every_sample_once_in_three_runs(examples, photos, tm
 
 def test_the_program_of_the_how_to_reads_an_epoch(how_to, photos):
     with Daemon() as daemon:
-        lines = run(how_to, photos, env={**os.environ, "BATCHD_ADDRESS": daemon.address}).splitlines()
+        printed = run(how_to, photos, env={**os.environ, "BATCHD_ADDRESS": daemon.address})
 
-    assert [line.split(",")[0] for line in lines] == [f"{64 * 3 * 224 * 224} values"] * 4
+    whole = f"{64 * 3 * 224 * 224} values"
+    assert [line.split(",")[0] for line in printed.splitlines()] == [whole] * 4
 
 
 def test_pkg_config_builds_and_a_ready_batch_costs_no_allocation(prefix, photos, tmp_path):
