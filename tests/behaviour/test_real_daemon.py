@@ -77,7 +77,7 @@ def test_daemon_and_trainers_killed_in_turn_lose_nothing(start_client, photos, u
     with Daemon() as daemon:
         for number in range(6):
             client = start_client(CLIENTS[number % 2])
-            loader = read(client, daemon, photos, prefetch=2 + number)
+            loader = read(client, daemon, photos, prefetch=2 + number % 3)
             if state is not None:
                 loader.do("load_state", state=state)
             for half in range(2):
