@@ -12,7 +12,6 @@
 namespace batchd {
 namespace {
 
-using internal::Cat;
 using internal::ProtocolError;
 
 struct DTypeInfo {

@@ -189,7 +189,8 @@ Loader::Impl::OpenResult Loader::Impl::Connect(const internal::Sampling& samplin
 Loader::Impl::OpenResult Loader::Impl::OpenAsked(const internal::Sampling& sampling, Position start,
                                                  const Fingerprint& expected) {
   OpenResult session = Connect(sampling, start, expected, request_.prefetch);
-  if (session.ok() || !route_.is_private || !IsConnectionGone(session.status())) return session;
+  if (session.ok() || route_.private_socket.empty() || !IsConnectionGone(session.status()))
+    return session;
   return Connect(sampling, start, expected, request_.prefetch);
 }
 

@@ -223,8 +223,7 @@ std::string PrivateSocketPath() {
   return Cat(Base(), "/batchd/", wire::kProtocolVersion, "/", job, "/sock");
 }
 
-Status EnsurePrivateDaemon() {
-  const std::string socket_path = PrivateSocketPath();
+Status EnsurePrivateDaemon(const std::string& socket_path) {
   if (Listens(socket_path)) return Status();
   const std::string folder = fs::path(socket_path).parent_path().string();
   BATCHD_CLIENT_RETURN_IF_ERROR(MakeFolders(folder));

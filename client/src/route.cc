@@ -15,7 +15,7 @@ constexpr std::string_view kGrpcSuffix = ".grpc";
 Route LocalRoute(std::string path, Transport transport, bool is_private) {
   const std::string daemon = Cat(is_private ? "private daemon at " : "", "unix:", path);
   Route route;
-  route.is_private = is_private;
+  if (is_private) route.private_socket = path;
   const bool is_grpc_socket = path.ends_with(kGrpcSuffix);
   if (transport == Transport::kGrpc || (transport == Transport::kBest && is_grpc_socket)) {
     if (!is_grpc_socket) path += kGrpcSuffix;
@@ -38,7 +38,9 @@ bool IsPort(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<Carrier>> Route::Connect() const {
-  if (is_private) BATCHD_CLIENT_RETURN_IF_ERROR(EnsurePrivateDaemon());
+  if (!private_socket.empty()) {
+    BATCHD_CLIENT_RETURN_IF_ERROR(EnsurePrivateDaemon(private_socket));
+  }
   if (transport == Transport::kShm) return ConnectShm(target);
 #ifdef BATCHD_CLIENT_GRPC
   return ConnectGrpc(target, is_secure);

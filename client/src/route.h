@@ -16,8 +16,8 @@ struct Route {
   Transport transport = Transport::kShm;  // kShm or kGrpc
   std::string target;                     // a socket's path, or what gRPC calls a target
   bool is_secure = false;
-  bool is_private = false;
-  std::string why;  // for people
+  std::string private_socket;  // of a private daemon its data socket, else ""
+  std::string why;             // for people
 
   // Starts the private daemon if it is one. Errors: kUnavailable, kProtocol, kArgument, kOther.
   Result<std::unique_ptr<Carrier>> Connect() const;

@@ -195,8 +195,8 @@ Status ShmCarrier::OnSegment(const Json& segment) {
   if (fds_.empty()) return ProtocolError("a segment has come without its file descriptor");
   const int fd = fds_.front();
   fds_.pop_front();
-  const Status status = socket_->AddSegment(
-      IntIn(segment, "index"), fd, IntIn(segment, "slotCount"), IntIn(segment, "slabSizeBytes"));
+  Status status = socket_->AddSegment(IntIn(segment, "index"), fd, IntIn(segment, "slotCount"),
+                                      IntIn(segment, "slabSizeBytes"));
   close(fd);
   return status;
 }
