@@ -48,20 +48,6 @@ def photos(tmp_path_factory) -> pathlib.Path:
     return make_photo_folder(tmp_path_factory.mktemp("p256"), 256)
 
 
-@pytest.fixture(scope="module")
-def how_to(prefix, tmp_path_factory) -> pathlib.Path:
-    """The program of the how-to, built as it says."""
-    page = (ROOT / "docs/how-to/use-the-cpp-client.md").read_text()
-    source = tmp_path_factory.mktemp("how_to")
-    blocks = re.findall(r"<!-- test: (\S+) -->\n```\w+\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in blocks] == ["CMakeLists.txt", "trainer.cc"]
-    for name, text in blocks:
-        (source / name).write_text(text)
-    run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
-    run("cmake", "--build", source / "build")
-    return source / "build" / "trainer"
-
-
 def library_in(prefix) -> pathlib.Path:
     (library,) = prefix.rglob("libbatchd_client.so")
     return library
@@ -111,14 +97,6 @@ def test_resume_epoch_reads_every_sample_once_in_three_runs(examples, photos, tm
 
     assert codes == [3, 3, 0]
     assert sorted(seen) == list(range(256))
-
-
-def test_the_program_of_the_how_to_reads_an_epoch(how_to, photos):
-    with Daemon() as daemon:
-        printed = run(how_to, photos, env={**os.environ, "BATCHD_ADDRESS": daemon.address})
-
-    whole = f"{64 * 3 * 224 * 224} values"
-    assert [line.split(",")[0] for line in printed.splitlines()] == [whole] * 4
 
 
 def test_pkg_config_builds_and_a_ready_batch_costs_no_allocation(prefix, photos, tmp_path):

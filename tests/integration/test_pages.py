@@ -8,6 +8,7 @@ import re
 import tempfile
 
 import pytest
+from daemon import BINARY
 from pages import KINDS, ROOT, Block, Reader, blocks_of, pages
 
 # Blocks that somebody types and no test here runs: page → first line of the block → why.
@@ -29,6 +30,10 @@ NOT_RUN = {
         "batchd status unix:/run/batchd/sock        # its sessions; --format json for scripts":
         "needs /run: test_cli.py runs both commands",
     },
+    "docs/how-to/use-the-cpp-client.md": {
+        "cmake --preset release && cmake --build --preset release --target batchd_client":
+        "tests/run.sh builds; the client of that build is installed before the page is read",
+    },
     "docs/tutorial/folder-to-torch.md": {
         "bash deploy/install-deps.sh": "tests/fresh_root.sh does the same in an empty Debian",
     },
@@ -39,7 +44,10 @@ NOT_RUN = {
 
 # What the reader of a page has before: its pictures.
 PICTURES = "batchd demo --make-images data/train --count 64"
-GIVEN = {"README.md": PICTURES, "python_client/README.md": PICTURES}
+CLIENT = (f"cmake --install {pathlib.Path(BINARY).resolve().parents[2]} --component client "
+          "--prefix prefix")
+GIVEN = {"README.md": PICTURES, "python_client/README.md": PICTURES,
+         "docs/how-to/use-the-cpp-client.md": f"{PICTURES}; {CLIENT}"}
 
 PAGES = [page for page in pages() if any(block.kind for block in blocks_of(page))]
 
