@@ -66,4 +66,5 @@ def make(options):
 
 
 if __name__ == "__main__":
+    written(measure.options())
     measure.run("ffcv", make)

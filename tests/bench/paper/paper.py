@@ -128,7 +128,8 @@ def feed(kind: str, workers: int, given: argparse.Namespace) -> dict[str, Any]:
         warm_s = time.perf_counter() - started
         rows, window = trainers.rows(), time.perf_counter()
         cpu, busy = processes.cpu_seconds(os.getpid()), processes.machine_busy_seconds()
-        time.sleep(given.seconds)  # the window itself
+        while time.perf_counter() - window < given.seconds or trainers.rows() == rows:
+            time.sleep(0.1)
         rows, window = trainers.rows() - rows, time.perf_counter() - window
         cpu = processes.cpu_seconds(os.getpid()) - cpu
         busy = processes.machine_busy_seconds() - busy

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import mmap
+import os
 import pathlib
 import struct
 import sys
@@ -73,8 +74,8 @@ def paths_of_batchd(options):
     from batchd import transforms as T
 
     with batchd.Loader(batchd.ImageFolder(options.data), {"label": T.Label()}, batch_size=1024,
-                       shuffle=True, rank=options.rank, world_size=options.world_size,
-                       address=options.address) as loader:
+                       shuffle=True, last_batch="partial", rank=options.rank,
+                       world_size=options.world_size, address=options.address) as loader:
         for batch in loader:
             yield batch["label"].numpy()
         yield from held_by(loader)
@@ -99,7 +100,8 @@ def main() -> None:
     with open(counts, "r+b") as file:
         shared = mmap.mmap(file.fileno(), 0)
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    # Not sys.stdin: a worker that is forked while another thread reads it cannot close it.
+    threading.Thread(target=lambda: (os.read(0, 1), ended.set()), daemon=True).start()
     with contextlib.ExitStack() as stack:
         if kind.endswith("-paths"):
             batches = globals()[f"paths_of_{kind.removesuffix('-paths')}"](options)
