@@ -100,7 +100,7 @@ export ASAN_OPTIONS=abort_on_error=1:detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 suite asan build/asan --preset asan
 suite tsan build/tsan --preset tsan -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
-step release-build sh -c 'cmake --preset release && cmake --build --preset release'
+step release-build sh -c 'cmake --preset release -DBATCHD_BENCH=ON && cmake --build --preset release'
 
 if step python-venv make_venv; then
   bin=$PWD/build/test-venv/bin

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many pictures a second libjpeg-turbo allows on some threads, without a loader around it.
+//
+//   jpeg_bound FOLDER whole|train|eval|check THREADS WARM_IMAGES IMAGES
+//
+//   whole  W: whole files that lie in memory, decoded and nothing else
+//   train  read, decode of RandomResizedCrop's box alone, resize to 224 with this project's kernel
+//          (Pillow's bits), flip: the recipe in the shortest way known here, on plain threads
+//   eval   the same for Resize(256) and CenterCrop(224)
+//   check  compares train's boxes, decoded alone, with the same part of the whole pictures
+//
+// Prints JSON. Pictures that are not JPEG or have four components are left out.
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs FILE and size_t.
+#include <jpeglib.h>
+// clang-format on
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/base/check.h"
+#include "server/image/resample.h"
+#include "server/io/unique_fd.h"
+#include "tests/support/transform_helpers.h"
+
+namespace batchd {
+namespace {
+
+constexpr int kSize = 224, kShortSide = 256, kChannels = 3;
+constexpr int kBatch = 64;  // places that a thread's results go round in
+// What smooth chroma takes from beside a box.
+constexpr int kMarginColumns = 16, kMarginRows = 2;
+
+using Encoded = std::vector<uint8_t>;
+
+void ReadFile(const std::string& path, Encoded* bytes) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  BATCHD_CHECK(file.get() >= 0 && fstat(file.get(), &info) == 0);
+  bytes->resize(static_cast<size_t>(info.st_size));
+  BATCHD_CHECK(read(file.get(), bytes->data(), bytes->size()) == info.st_size);
+}
+
+[[noreturn]] void Fail(j_common_ptr info) {
+  (*info->err->output_message)(info);
+  std::exit(1);
+}
+
+// One thread's libjpeg and memory, kept from picture to picture.
+class Decoder {
+ public:
+  Decoder() {
+    info_.err = jpeg_std_error(&error_);
+    error_.error_exit = Fail;
+    jpeg_create_decompress(&info_);
+  }
+  ~Decoder() { jpeg_destroy_decompress(&info_); }
+
+  // False: not a JPEG of 1 or 3 components. Leave or a decode follows.
+  bool Start(const Encoded& bytes) {
+    if (bytes.size() < 3 || bytes[0] != 0xFF || bytes[1] != 0xD8) return false;
+    jpeg_mem_src(&info_, bytes.data(), bytes.size());
+    jpeg_read_header(&info_, TRUE);
+    if (info_.num_components == 4) {
+      Leave();
+      return false;
+    }
+    info_.out_color_space = JCS_RGB;
+    info_.dct_method = JDCT_ISLOW;
+    info_.do_fancy_upsampling = TRUE;
+    return true;
+  }
+  void Leave() { jpeg_abort_decompress(&info_); }
+
+  ImageSize size() const {
+    return {static_cast<int>(info_.image_height), static_cast<int>(info_.image_width)};
+  }
+
+  // The box of the picture, in memory that the next call overwrites.
+  ConstPicture Decode(const Box& box) {
+    jpeg_start_decompress(&info_);
+    JDIMENSION left = std::max(0, box.left - kMarginColumns);
+    JDIMENSION width =
+        std::min(size().width, box.left + box.width + kMarginColumns) - static_cast<int>(left);
+    if (width < info_.output_width) {
+      jpeg_crop_scanline(&info_, &left, &width);  // moves both to whole blocks
+    } else {
+      left = 0;
+    }
+    const int top = std::max(0, box.top - kMarginRows);
+    if (top > 0) jpeg_skip_scanlines(&info_, top);
+    const int64_t stride = int64_t{info_.output_width} * kChannels;
+    const int rows = box.top + box.height - top;
+    uint8_t* const pixels = scratch_.Get(ScratchArea::kPictureA, size_t(stride) * size_t(rows));
+    for (int y = 0; y < rows; ++y) {
+      uint8_t* row = pixels + y * stride;
+      jpeg_read_scanlines(&info_, &row, 1);
+    }
+    Leave();
+    return {pixels + (box.top - top) * stride + (box.left - static_cast<int>(left)) * kChannels,
+            box.height, box.width, stride};
+  }
+
+  Scratch* scratch() { return &scratch_; }
+
+ private:
+  jpeg_error_mgr error_ = {};
+  jpeg_decompress_struct info_ = {};
+  Scratch scratch_;
+};
+
+// A recipe's geometry, by the project's own operations.
+class Geometry {
+ public:
+  explicit Geometry(bool train) {
+    if (train) {
+      Append("RandomResizedCrop", {{"size", kSize}});
+      Append("RandomHorizontalFlip", Json::object());
+    } else {
+      Append("Resize", {{"size", kShortSide}});
+      Append("CenterCrop", {{"size", kSize}});
+    }
+  }
+
+  GeometryStage StageOf(ImageSize size, uint64_t sample) const {
+    GeometryPlan plan(size);
+    for (size_t i = 0; i < operations_.size(); ++i) {
+      Draws draws({.seed = 1, .ordinal = sample, .op_id = static_cast<uint16_t>(i)});
+      BATCHD_CHECK(operations_[i]->Plan(&plan, &draws).ok());
+    }
+    BATCHD_CHECK(plan.stage_count() == 1);
+    return plan.stage(0);
+  }
+
+ private:
+  void Append(const std::string& name, const Json& arguments) {
+    operations_.push_back(MakeTransform(name, arguments).value());
+  }
+  std::vector<std::unique_ptr<Transform>> operations_;
+};
+
+struct Files {
+  std::vector<std::string> paths;
+  std::vector<Encoded> contents;  // empty, unless they are to lie in memory
+};
+
+Files ListJpegs(const std::string& folder, bool in_memory) {
+  std::vector<std::string> all;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) all.push_back(entry.path());
+  }
+  std::sort(all.begin(), all.end());
+  Files files;
+  Decoder decoder;
+  Encoded bytes;
+  for (const std::string& path : all) {
+    ReadFile(path, &bytes);
+    if (!decoder.Start(bytes)) continue;
+    decoder.Leave();
+    files.paths.push_back(path);
+    if (in_memory) files.contents.push_back(bytes);
+  }
+  BATCHD_CHECK(!files.paths.empty());
+  return files;
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Makes pictures [begin, end) of the endless repetition of the files.
+void Work(const Files& files, const Geometry* geometry, std::atomic<int64_t>* next, int64_t end) {
+  Decoder decoder;
+  Encoded bytes;
+  constexpr int64_t kRowBytes = int64_t{kSize} * kSize * kChannels;
+  std::vector<uint8_t> batch(kBatch * kRowBytes);
+  for (int64_t i = next->fetch_add(1); i < end; i = next->fetch_add(1)) {
+    const size_t file = static_cast<size_t>(i) % files.paths.size();
+    if (geometry == nullptr) {
+      decoder.Start(files.contents[file]);
+      decoder.Decode({0, 0, decoder.size().height, decoder.size().width});
+      continue;
+    }
+    ReadFile(files.paths[file], &bytes);
+    decoder.Start(bytes);
+    const GeometryStage stage = geometry->StageOf(decoder.size(), static_cast<uint64_t>(i));
+    RunStage(stage, decoder.Decode(stage.box),
+             {&batch[i % kBatch * kRowBytes], kSize, kSize, int64_t{kSize} * kChannels},
+             decoder.scratch());
+  }
+}
+
+void Run(const Files& files, const Geometry* geometry, int threads, int64_t begin, int64_t end) {
+  std::atomic<int64_t> next = begin;
+  std::vector<std::thread> pool;
+  for (int i = 0; i < threads; ++i) pool.emplace_back(Work, std::cref(files), geometry, &next, end);
+  for (std::thread& thread : pool) thread.join();
+}
+
+// How many boxes do not come out as the same part of the whole picture.
+int64_t CountDifferent(const Files& files, const Geometry& geometry) {
+  Decoder whole, part;
+  int64_t different = 0;
+  for (size_t i = 0; i < files.paths.size(); ++i) {
+    whole.Start(files.contents[i]);
+    part.Start(files.contents[i]);
+    const Box box = geometry.StageOf(whole.size(), i).box;
+    const ConstPicture all = whole.Decode({0, 0, whole.size().height, whole.size().width});
+    const ConstPicture cut = part.Decode(box);
+    bool equal = true;
+    for (int y = 0; y < box.height; ++y) {
+      const uint8_t* const row =
+          all.data + (box.top + y) * all.stride_bytes + int64_t{box.left} * kChannels;
+      equal &= std::equal(row, row + box.width * kChannels, cut.data + y * cut.stride_bytes);
+    }
+    different += !equal;
+  }
+  return different;
+}
+
+int Main(const std::string& folder, const std::string& mode, int threads, int64_t warm,
+         int64_t images) {
+  const Files files = ListJpegs(folder, mode == "whole" || mode == "check");
+  const Geometry geometry(mode != "eval");
+  if (mode == "check") {
+    std::puts(Json({{"images", files.paths.size()}, {"different", CountDifferent(files, geometry)}})
+                  .dump()
+                  .c_str());
+    return 0;
+  }
+  const Geometry* const recipe = mode == "whole" ? nullptr : &geometry;
+  Run(files, recipe, threads, 0, warm);
+  const auto started = std::chrono::steady_clock::now();
+  const double cpu = CpuSeconds();
+  Run(files, recipe, threads, warm, warm + images);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - started;
+  std::puts(Json({{"images", images}, {"wall_s", wall.count()}, {"cpu_s", CpuSeconds() - cpu}})
+                .dump()
+                .c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace batchd
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::fputs("jpeg_bound FOLDER whole|train|eval|check THREADS WARM_IMAGES IMAGES\n", stderr);
+    return 64;
+  }
+  return batchd::Main(argv[1], argv[2], std::atoi(argv[3]), std::atoll(argv[4]),
+                      std::atoll(argv[5]));
+}
