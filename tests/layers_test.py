@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.M)
-PROTO_SHM_USERS = {"memory", "image", "transport", "pipeline", "session", "api"}
+PROTO_SHM_USERS = {"memory", "image", "transport", "pipeline", "session", "api", "daemon"}
 
 # What may appear only in some places: pattern -> the files that may have it (prefixes).
 ONLY_HERE = {
