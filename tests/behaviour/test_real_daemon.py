@@ -150,7 +150,7 @@ def test_a_private_daemon_of_the_real_program(client, start_client, folder, phot
     from daemon import BINARY
 
     env = {"XDG_RUNTIME_DIR": str(folder), "BATCHD_BINARY": BINARY,
-           "BATCHD_PRIVATE_LINGER_SECONDS": "0"}
+           "BATCHD_PRIVATE_LINGER_SECONDS": "2"}
     own = start_client(client.name, env)
     loader = own.open(root=str(photos), batch_size=8, shuffle="feistel", seed=3, columns=COLUMNS)
     assert digests(loader.take(2)) == undisturbed[:2]
