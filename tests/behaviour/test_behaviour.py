@@ -670,10 +670,11 @@ def test_a_forked_child_does_not_keep_the_connection(client, start_client, opene
     loader.next(hold=True)
     loader.do("fork", stay=str(folder / "stay"))
 
-    own.kill()
-    daemon.wait_for("closed")  # though the child lives
-
-    (folder / "stay").write_text("enough")
+    try:
+        own.kill()
+        daemon.wait_for("closed")  # though the child lives
+    finally:
+        (folder / "stay").write_text("enough")
 
 
 def test_a_trainer_may_end_with_everything_open(client, over, start_client, fake):
