@@ -237,7 +237,7 @@ def test_sockets_that_were_passed_to_another_process_are_not_taken(manager, shor
 @pytest.mark.release_only
 def test_the_page_s_commands_install_what_systemd_enables(tmp_path):
     """In a root of its own; what needs a running systemd is left out."""
-    block = re.search(r"<!-- test: install -->\n```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    block = re.search(r"## Install it\n.*?```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
     lines = [line.split("#")[0].strip() for line in block.splitlines()]
     kept = [line for line in lines if line and not line.startswith("cmake")
             and "daemon-reload" not in line]
@@ -262,3 +262,9 @@ def test_the_page_s_commands_install_what_systemd_enables(tmp_path):
             UNITS / pathlib.Path(wanted_by).name).read_text()
     assert "batchd:" in (tmp_path / "etc/passwd").read_text()
     assert (tmp_path / "etc/batchd/config.json").is_file()
+
+
+def test_the_page_shows_the_configuration_that_is_installed():
+    shown = json.loads(re.search(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[1])
+
+    assert shown == json.loads((UNITS / "config.json").read_text())

@@ -44,9 +44,8 @@ def test_the_page_of_commands_has_every_command_and_flag():
 def test_the_page_of_commands_has_every_variable_that_is_read():
     code = [path.read_text() for folder in ("server", "python_client/src")
             for path in (ROOT / folder).rglob("*") if path.suffix in (".cc", ".py")]
-    read = {name for text in code
-            for name in re.findall(r'(?:env|getenv|environ\.get|variable|kName\[\] =)[ (]*"(\w+)"',
-                                   text)}
+    calls = r"(?:env|getenv|EnvNumber|IsMeant|environ\.get|variable|kName\[\] =)"
+    read = {name for text in code for name in re.findall(calls + r'[ (]*"(\w+)"', text)}
     page = (REFERENCE / "commands.md").read_text().split("## Variables")[1].split("\n## ")[0]
     listed = {name for row in re.findall(r"(?m)^\| (`.*?) \|", page)
               for name in re.findall(r"`(\w+)`", row)}

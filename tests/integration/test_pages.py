@@ -23,6 +23,30 @@ NOT_RUN = {
         "bash deploy/install-deps.sh          # once: Debian 12 or Ubuntu 24.04": "tests/run.sh "
         "is what runs this test, and does the others",
     },
+    "docs/how-to/monitor-with-prometheus.md": {
+        "sum by (exported_job, instance) (rate(batchd_requests_ready_total[5m]))":
+        "for Prometheus: test_deploy_monitoring.py runs the dashboard's query, which is the same",
+    },
+    "docs/how-to/run-as-a-kubernetes-sidecar.md": {
+        "docker build -f docker/Dockerfile -t batchd:0.1.0 .":
+        "no engine here: tests/docker_root.sh runs the image's steps",
+        "kubectl apply -f deploy/kubernetes/trainer-with-sidecar.yaml":
+        "no cluster here: test_deploy_containers.py starts a daemon with the manifest's flags",
+        "DATA=/path/of/data docker compose -f docker/compose.yaml up --build":
+        "no engine here: test_deploy_containers.py checks the file against its schema",
+        "docker run --read-only --cap-drop ALL -m 8g -v /path/of/data:/data:ro -v "
+        "batchd:/run/batchd batchd:0.1.0":
+        "no engine here: test_deploy_containers.py starts a daemon with the image's flags",
+    },
+    "docs/how-to/run-as-a-systemd-service.md": {
+        "cmake --preset release && cmake --build build/release --target batchd":
+        "test_deploy_systemd.py runs it, into a folder of its own",
+        "{": "test_deploy_systemd.py compares it with the file that is installed",
+        "sudo usermod -aG batchd alice     # who trains; counts from the next login on":
+        "needs root and the user",
+        "systemctl status batchd                            # says ready, draining, why it ended":
+        "no systemd runs here: test_deploy_systemd.py is the service manager",
+    },
     "docs/how-to/run-a-shared-daemon.md": {
         "batchd check --config /etc/batchd.json     # whether host and configuration are fit; exit "
         "code 0": "needs /etc and /run: test_docs.py runs the configuration elsewhere",
