@@ -151,9 +151,9 @@ pid_t Spawn(const std::string& program, const std::string& socket_path, const Fd
     posix_spawnattr_setsigdefault(&attributes, &usual);
     posix_spawnattr_setflags(&attributes,
                              POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    std::string words[] = {"sh",        "-c",       "cd /; \"$@\" >&2 & echo $!",
-                           "sh",        program,    "serve",
-                           "--private", "--listen", "unix:" + socket_path};
+    std::string words[] = {
+        "sh",        "-c",       "cd /; \"$@\" >&2 & echo $!", "sh",     program,      "serve",
+        "--private", "--listen", "unix:" + socket_path,        "--http", "127.0.0.1:0"};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);

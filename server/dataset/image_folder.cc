@@ -168,10 +168,27 @@ absl::StatusOr<std::string> CheckRoot(const std::string& root, const DatasetCont
   return *real;
 }
 
-absl::StatusOr<UniqueFd> OpenRoot(const std::string& real_root, const std::string& root) {
-  UniqueFd fd(open(real_root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+// Opens what CheckRoot has found, the only time that the root is opened by name. Confined, it is
+// walked to from "/" without following any link: whoever puts one on the way after the check gets
+// an error and no other folder.
+absl::StatusOr<UniqueFd> OpenRoot(const std::string& real_root, const std::string& root,
+                                  Confinement confinement) {
+  constexpr int kFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  UniqueFd fd;
+  int error_number = 0;
+  if (confinement == Confinement::kBeneath && real_root != "/") {
+    const UniqueFd slash(open("/", kFlags));
+    const int opened = OpenBeneathByWalking(slash.get(), real_root.c_str() + 1, kFlags);
+    if (opened < 0) {
+      error_number = -opened;
+    } else {
+      fd = UniqueFd(opened);
+    }
+  } else {
+    fd = UniqueFd(open(real_root.c_str(), kFlags));
+    if (!fd.is_open()) error_number = errno;
+  }
   if (fd.is_open()) return fd;
-  const int error_number = errno;
   if (error_number == ENOTDIR) {
     return Err(absl::StatusCode::kNotFound,
                "{} is a file; ImageFolder wants the folder that holds the class folders", root);
@@ -256,8 +273,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const Json& argum
                                                                const DatasetContext& context) {
   const std::string root = arguments.at("root").get<std::string>();
   BATCHD_ASSIGN_OR_RETURN(const std::string real_root, CheckRoot(root, context));
-  BATCHD_ASSIGN_OR_RETURN(UniqueFd root_fd, OpenRoot(real_root, root));
   const Confinement confinement = context.any_root ? Confinement::kNone : Confinement::kBeneath;
+  BATCHD_ASSIGN_OR_RETURN(UniqueFd root_fd, OpenRoot(real_root, root, confinement));
   BATCHD_ASSIGN_OR_RETURN(
       Loaded loaded, LoadIndex(root_fd.get(), root, real_root, confinement, context.state_dir));
   if (loaded.index.num_samples() == 0) {  // only a travelling index can be so
@@ -265,8 +282,9 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const Json& argum
                "no_samples: {}/{} lists none; make it again with `batchd index {}`", root,
                kTravellingIndexName, root);
   }
-  BATCHD_ASSIGN_OR_RETURN(std::unique_ptr<Source> source,
-                          MakeFileSource(real_root, confinement == Confinement::kBeneath));
+  UniqueFd source_root(fcntl(root_fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!source_root.is_open()) return absl::UnavailableError(ErrnoText("dup", errno));
+  std::unique_ptr<Source> source = MakeFileSource(std::move(source_root), confinement);
   auto dataset = std::make_shared<const ImageFolder>(
       root, std::move(root_fd), std::move(loaded.index), loaded.is_trusted, std::move(source));
   for (const std::string& warning : dataset->warnings()) {
@@ -280,7 +298,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const Json& argum
 const DatasetKind kImageFolder = {ImageFolderSchema, OpenImageFolder};
 
 absl::StatusOr<int64_t> WriteImageFolderIndex(const std::string& root) {
-  BATCHD_ASSIGN_OR_RETURN(const UniqueFd root_fd, OpenRoot(root, root));
+  BATCHD_ASSIGN_OR_RETURN(const UniqueFd root_fd, OpenRoot(root, root, Confinement::kNone));
   BATCHD_ASSIGN_OR_RETURN(const FolderIndex index,
                           ScanFolder(root_fd.get(), root, Confinement::kNone));
   BATCHD_RETURN_IF_ERROR(WriteFolderIndex(index, fmt::format("{}/{}", root, kTravellingIndexName)));

@@ -149,16 +149,8 @@ class FileSource : public Source {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Source>> MakeFileSource(const std::string& root, bool beneath) {
-  UniqueFd fd(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.is_open()) {
-    const int error_number = errno;
-    return Err(
-        error_number == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kNotFound,
-        "cannot open the folder {}: {}", root, ErrnoText("open", error_number));
-  }
-  return std::make_unique<FileSource>(std::move(fd),
-                                      beneath ? Confinement::kBeneath : Confinement::kNone);
+std::unique_ptr<Source> MakeFileSource(UniqueFd root, Confinement confinement) {
+  return std::make_unique<FileSource>(std::move(root), confinement);
 }
 
 }  // namespace batchd

@@ -17,6 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/io/beneath.h"
+#include "server/io/unique_fd.h"
 
 namespace batchd {
 
@@ -84,9 +86,9 @@ class Source {
                             ReadBuffer* buffer) = 0;
 };
 
-// Files below `root`. With `beneath`, a path or link that leads outside the root is not_found
-// (openat2 RESOLVE_BENEATH); without, links may lead anywhere.
-// Errors: NOT_FOUND, PERMISSION_DENIED if the root cannot be opened.
-absl::StatusOr<std::unique_ptr<Source>> MakeFileSource(const std::string& root, bool beneath);
+// Files below the folder `root`, a descriptor (O_PATH will do) that the source keeps open. With
+// kBeneath, a path or link that leads outside the root is not_found (openat2 RESOLVE_BENEATH);
+// with kNone, links may lead anywhere.
+std::unique_ptr<Source> MakeFileSource(UniqueFd root, Confinement confinement);
 
 }  // namespace batchd

@@ -7,7 +7,8 @@ namespace {
 
 class FileWorld : public SourceWorld {
  public:
-  explicit FileWorld(bool beneath) : source_(*MakeFileSource(folder_.str(), beneath)) {}
+  explicit FileWorld(Confinement confinement)
+      : source_(MakeFileSource(folder_.Open(), confinement)) {}
 
   std::string Put(const std::string& name, const std::string& bytes) override {
     folder_.Write(name, bytes);
@@ -21,10 +22,12 @@ class FileWorld : public SourceWorld {
   std::unique_ptr<Source> source_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Files, SourceSuite,
-                         testing::Values([] { return std::make_unique<FileWorld>(false); }));
-INSTANTIATE_TEST_SUITE_P(FilesBeneath, SourceSuite,
-                         testing::Values([] { return std::make_unique<FileWorld>(true); }));
+INSTANTIATE_TEST_SUITE_P(Files, SourceSuite, testing::Values([] {
+                           return std::make_unique<FileWorld>(Confinement::kNone);
+                         }));
+INSTANTIATE_TEST_SUITE_P(FilesBeneath, SourceSuite, testing::Values([] {
+                           return std::make_unique<FileWorld>(Confinement::kBeneath);
+                         }));
 
 }  // namespace
 }  // namespace batchd

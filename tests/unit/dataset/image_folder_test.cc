@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "server/dataset/dataset.h"
 #include "tests/support/status_matchers.h"
@@ -199,6 +204,31 @@ TEST_F(ImageFolderTest, ASharedDaemonTellsNothingAboutWhatLiesOutside) {
         << path;
   }
   EXPECT_THAT(Open(folder_ / "missing", Confined()), FailsWith(StatusCode::kNotFound, "missing"));
+}
+
+// Somebody exchanges the folder for a link that leads outside, over and over, while it is opened.
+TEST_F(ImageFolderTest, ALinkThatComesBetweenCheckAndOpeningLeadsNowhere) {
+  TempFolder outside;
+  outside.Write("secret/1.jpg", "x");
+  Write({"data/own/1.jpg"});
+  fs::create_symlink(outside.path(), folder_ / "link");
+  std::atomic<bool> ends{false};
+  std::thread exchanger([&] {
+    while (!ends) {
+      renameat2(AT_FDCWD, (folder_ / "data").c_str(), AT_FDCWD, (folder_ / "link").c_str(),
+                RENAME_EXCHANGE);
+    }
+  });
+  int opened = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const auto dataset = Open(folder_ / "data", Confined());
+    if (!dataset.ok()) continue;
+    ++opened;
+    EXPECT_THAT(SamplesOf(**dataset), ElementsAre(StartsWith("own/"))) << "opening " << i;
+  }
+  ends = true;
+  exchanger.join();
+  EXPECT_GT(opened, 0);
 }
 
 TEST_F(ImageFolderTest, ARootWhosePathIsALinkIsTheSameData) {

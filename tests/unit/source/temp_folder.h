@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "server/base/check.h"
+#include "server/io/unique_fd.h"
 
 namespace batchd {
 
@@ -33,6 +35,12 @@ class TempFolder {
   const std::filesystem::path& path() const { return path_; }
   std::string str() const { return path_.string(); }
   std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+
+  UniqueFd Open() const {
+    UniqueFd fd(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    BATCHD_CHECK(fd.is_open());
+    return fd;
+  }
 
   // Writes a file, with the folders that it lies in.
   void Write(std::string_view name, std::string_view bytes) const {
