@@ -46,7 +46,8 @@ instruct() {
       root=$work/stage$stage
       folder=/
       if [ -n "${BASH_REMATCH[3]}" ]; then stages[${BASH_REMATCH[3]}]=$root; fi
-      make_root "$root" > "$work/debootstrap.log" 2>&1
+      cp -a "$work/empty" "$root"
+      mount_root "$root"
       ;;
     WORKDIR) folder=$rest; mkdir -p "$root$folder" ;;
     COPY)
@@ -82,6 +83,9 @@ copy() {
   done
 }
 
+make_root "$work/empty" > "$work/debootstrap.log" 2>&1
+unmount_root "$work/empty"
+say "debootstrap"
 while IFS= read -r line; do
   instruct "${line%% *}" "${line#* }"
   say "$(cut -c1-90 <<< "$line" | tr -s ' ')"
@@ -125,9 +129,11 @@ kill -TERM "$daemon"
 wait "$daemon"
 daemon=
 say "SIGTERM: exit code 0; left in /run/batchd: $(find "$work/socket" -type s | wc -l) sockets"
+ccache=
+if [ -n "${CCACHE_DIR:-}" ]; then ccache=", with a compiler cache from outside"; fi
 {
   echo "docker/Dockerfile of $(git rev-parse --short HEAD) in roots of debootstrap, $(date +%F)," \
-    "$(nproc) cores; the last stage has $size MB"
+    "$(nproc) cores$ccache; the last stage has $size MB"
   echo
   cat "$work/summary"
 } > tests/docker_root.txt

@@ -4,6 +4,7 @@
 # For scripts that prove things in an empty Debian 12, to be sourced: `make_root FOLDER`, then
 # `in_root FOLDER COMMAND`, at last `remove_root FOLDER`. As root, with debootstrap. How packages are
 # reached (sources, proxies, certificates, pip's settings) is taken from this machine, at this moment.
+# A compiler cache that CCACHE_DIR names is used there too; headers and libraries are still needed.
 
 command -v debootstrap > /dev/null || { echo "$0: install debootstrap first" >&2; exit 1; }
 [ "$(id -u)" -eq 0 ] || { echo "$0: must be root, for chroot" >&2; exit 1; }
@@ -12,6 +13,10 @@ root_variables=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
   LANG=C.UTF-8)
 while IFS= read -r variable; do root_variables+=("$variable"); done < <(
   env | grep -iE '^(https?_proxy|no_proxy|PIP_[A-Z_]*|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=' || true)
+if [ -n "${CCACHE_DIR:-}" ]; then
+  root_variables+=(CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1
+    "CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-}")
+fi
 
 make_root() {
   local root=$1 mirror path links
@@ -35,9 +40,25 @@ make_root() {
   for links in $(printf '%s\n' "${root_variables[@]}" | sed -n 's/^PIP_FIND_LINKS=//p'); do
     if [ -d "$links" ]; then mkdir -p "$root$links"; cp -aT "$links" "$root$links"; fi
   done
+  mount_root "$root"
+}
+
+mount_root() {
+  local root=$1
   mount --bind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/dev/shm"
   mount -t proc proc "$root/proc"
+  if [ -n "${CCACHE_DIR:-}" ]; then
+    mkdir -p "$root/ccache"
+    mount --bind "$CCACHE_DIR" "$root/ccache"
+  fi
+}
+
+unmount_root() {
+  local mount
+  for mount in ccache proc dev/shm dev; do
+    if mountpoint -q "$1/$mount"; then umount -l "$1/$mount"; fi
+  done
 }
 
 in_root() {
@@ -47,9 +68,6 @@ in_root() {
 }
 
 remove_root() {
-  local mount
-  for mount in proc dev/shm dev; do
-    if mountpoint -q "$1/$mount"; then umount -l "$1/$mount"; fi
-  done
+  unmount_root "$1"
   rm -rf --one-file-system "$1"
 }

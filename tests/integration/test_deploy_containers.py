@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 
 import kubernetes_validate
@@ -107,6 +108,24 @@ def test_the_image_has_the_packages_of_the_libraries_that_the_program_is_linked_
 
     install = re.search(r"--no-install-recommends(.*?)&&", last("RUN"))[1]
     assert set(install.split()) == owners - IN_EVERY_DEBIAN
+
+
+@pytest.mark.release_only
+def test_the_build_stage_has_all_folders_that_cmake_asks_for(tmp_path):
+    """Configures, which finds a folder or source that no COPY brings; docker_root.sh compiles."""
+    build_stage = [rest for name, rest in instructions() if name in ("COPY", "FROM")]
+    for rest in build_stage[1:build_stage.index("debian:12-slim")]:
+        *sources, target = rest.split()
+        for source in sources:
+            path = ROOT / source
+            if path.is_dir():
+                shutil.copytree(path, tmp_path / target)
+            else:
+                (tmp_path / target).mkdir(exist_ok=True, parents=True)
+                shutil.copy(path, tmp_path / target)
+    done = subprocess.run(["cmake", "--preset", "release"], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
 
 
 # They agree with each other.
