@@ -5,7 +5,8 @@ ends, and writes how many rows it has had into a shared file. Torch is loaded, w
 as it is in a trainer.
 
     trainer.py KIND COUNTS OPTIONS...    KIND: batchd, spdl, torch; OPTIONS: those of measure.py
-    trainer.py KIND-paths COUNTS OPTIONS...    one shuffled epoch of paths and labels, undecoded
+    trainer.py KIND-paths COUNTS OPTIONS...    one shuffled epoch of paths and labels, undecoded;
+                                               KIND may also be nothing
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ def paths_of_batchd(options):
         for batch in loader:
             yield batch["label"].numpy()
         yield from held_by(loader)
+
+
+def paths_of_nothing(_options):
+    """A trainer with Torch and no data: what the others' memory is compared with."""
+    yield from held_by(None)
 
 
 def held_by(_owner):
