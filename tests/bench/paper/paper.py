@@ -211,6 +211,7 @@ def main() -> None:
     beyond_torch(records)
     about = machine()
     if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text("".join(json.dumps(line) + "\n" for line in [about, *records]))
     print(f"{about['machine']}; {about['date']}; batchd {about['commit']}; "
           f"{given.path_count} paths, {given.trainers} trainers\n\n{report(records)}")
