@@ -26,14 +26,15 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "server/base/check.h"
-#include "server/image/resample.h"
+#include "server/image/row_pipeline.h"
 #include "server/io/unique_fd.h"
 #include "tests/support/transform_helpers.h"
 
@@ -42,17 +43,20 @@ namespace {
 
 constexpr int kSize = 224, kShortSide = 256, kChannels = 3;
 constexpr int kBatch = 64;  // places that a thread's results go round in
-// What smooth chroma takes from beside a box.
-constexpr int kMarginColumns = 16, kMarginRows = 2;
+// What smooth chroma takes from beside a box; above it libjpeg sees to that itself.
+constexpr int kMarginColumns = 16;
 
-using Encoded = std::vector<uint8_t>;
+using Encoded = std::span<const uint8_t>;
 
-void ReadFile(const std::string& path, Encoded* bytes) {
+// The file's bytes, in `memory`, which only grows.
+Encoded ReadFile(const std::string& path, std::vector<uint8_t>* memory) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   BATCHD_CHECK(file.get() >= 0 && fstat(file.get(), &info) == 0);
-  bytes->resize(static_cast<size_t>(info.st_size));
-  BATCHD_CHECK(read(file.get(), bytes->data(), bytes->size()) == info.st_size);
+  const auto size_bytes = static_cast<size_t>(info.st_size);
+  if (memory->size() < size_bytes) memory->resize(size_bytes);
+  BATCHD_CHECK(read(file.get(), memory->data(), size_bytes) == info.st_size);
+  return {memory->data(), size_bytes};
 }
 
 [[noreturn]] void Fail(j_common_ptr info) {
@@ -71,7 +75,7 @@ class Decoder {
   ~Decoder() { jpeg_destroy_decompress(&info_); }
 
   // False: not a JPEG of 1 or 3 components. Leave or a decode follows.
-  bool Start(const Encoded& bytes) {
+  bool Start(Encoded bytes) {
     if (bytes.size() < 3 || bytes[0] != 0xFF || bytes[1] != 0xD8) return false;
     jpeg_mem_src(&info_, bytes.data(), bytes.size());
     jpeg_read_header(&info_, TRUE);
@@ -90,8 +94,8 @@ class Decoder {
     return {static_cast<int>(info_.image_height), static_cast<int>(info_.image_width)};
   }
 
-  // The box of the picture, in memory that the next call overwrites.
-  ConstPicture Decode(const Box& box) {
+  // Rows of the box, a few at a time through one small block of memory; not done with the picture.
+  void Decode(const Box& box, RowSink* sink) {
     jpeg_start_decompress(&info_);
     JDIMENSION left = std::max(0, box.left - kMarginColumns);
     JDIMENSION width =
@@ -101,26 +105,47 @@ class Decoder {
     } else {
       left = 0;
     }
-    const int top = std::max(0, box.top - kMarginRows);
-    if (top > 0) jpeg_skip_scanlines(&info_, top);
+    if (box.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.top));
     const int64_t stride = int64_t{info_.output_width} * kChannels;
-    const int rows = box.top + box.height - top;
-    uint8_t* const pixels = scratch_.Get(ScratchArea::kPictureA, size_t(stride) * size_t(rows));
-    for (int y = 0; y < rows; ++y) {
-      uint8_t* row = pixels + y * stride;
-      jpeg_read_scanlines(&info_, &row, 1);
+    uint8_t* const block = scratch_.Get(ScratchArea::kDecoder, size_t(stride) * kRowsPerPut);
+    uint8_t* rows[kRowsPerPut];
+    for (int i = 0; i < kRowsPerPut; ++i) rows[i] = block + i * stride;
+    for (int y = 0; y < box.height; y += kRowsPerPut) {
+      const int count = std::min(kRowsPerPut, box.height - y);
+      ReadRows(rows, count);
+      sink->PutRows(block + (box.left - static_cast<int>(left)) * kChannels, stride, count);
     }
     Leave();
-    return {pixels + (box.top - top) * stride + (box.left - static_cast<int>(left)) * kChannels,
-            box.height, box.width, stride};
   }
 
   Scratch* scratch() { return &scratch_; }
 
  private:
+  void ReadRows(uint8_t** rows, int count) {
+    for (int have = 0; have < count;) {
+      have += static_cast<int>(jpeg_read_scanlines(&info_, rows + have, count - have));
+    }
+  }
+
   jpeg_error_mgr error_ = {};
   jpeg_decompress_struct info_ = {};
   Scratch scratch_;
+};
+
+// Takes rows and keeps them one below the other; with no memory it lets them go.
+class Rows final : public RowSink {
+ public:
+  explicit Rows(uint8_t* data = nullptr, int width = 0) : next_(data), row_bytes_(3 * width) {}
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    if (next_ == nullptr) return;
+    for (int i = 0; i < row_count; ++i, next_ += row_bytes_) {
+      std::memcpy(next_, rgb + i * stride_bytes, row_bytes_);
+    }
+  }
+
+ private:
+  uint8_t* next_;
+  const size_t row_bytes_;
 };
 
 // A recipe's geometry, by the project's own operations.
@@ -136,14 +161,13 @@ class Geometry {
     }
   }
 
-  GeometryStage StageOf(ImageSize size, uint64_t sample) const {
+  GeometryPlan PlanFor(ImageSize size, uint64_t sample) const {
     GeometryPlan plan(size);
     for (size_t i = 0; i < operations_.size(); ++i) {
       Draws draws({.seed = 1, .ordinal = sample, .op_id = static_cast<uint16_t>(i)});
       BATCHD_CHECK(operations_[i]->Plan(&plan, &draws).ok());
     }
-    BATCHD_CHECK(plan.stage_count() == 1);
-    return plan.stage(0);
+    return plan;
   }
 
  private:
@@ -155,7 +179,7 @@ class Geometry {
 
 struct Files {
   std::vector<std::string> paths;
-  std::vector<Encoded> contents;  // empty, unless they are to lie in memory
+  std::vector<std::vector<uint8_t>> contents;  // empty, unless they are to lie in memory
 };
 
 Files ListJpegs(const std::string& folder, bool in_memory) {
@@ -166,13 +190,13 @@ Files ListJpegs(const std::string& folder, bool in_memory) {
   std::sort(all.begin(), all.end());
   Files files;
   Decoder decoder;
-  Encoded bytes;
+  std::vector<uint8_t> memory;
   for (const std::string& path : all) {
-    ReadFile(path, &bytes);
+    const Encoded bytes = ReadFile(path, &memory);
     if (!decoder.Start(bytes)) continue;
     decoder.Leave();
     files.paths.push_back(path);
-    if (in_memory) files.contents.push_back(bytes);
+    if (in_memory) files.contents.emplace_back(bytes.begin(), bytes.end());
   }
   BATCHD_CHECK(!files.paths.empty());
   return files;
@@ -188,22 +212,22 @@ double CpuSeconds() {
 // Makes pictures [begin, end) of the endless repetition of the files.
 void Work(const Files& files, const Geometry* geometry, std::atomic<int64_t>* next, int64_t end) {
   Decoder decoder;
-  Encoded bytes;
+  std::vector<uint8_t> memory;
   constexpr int64_t kRowBytes = int64_t{kSize} * kSize * kChannels;
   std::vector<uint8_t> batch(kBatch * kRowBytes);
   for (int64_t i = next->fetch_add(1); i < end; i = next->fetch_add(1)) {
     const size_t file = static_cast<size_t>(i) % files.paths.size();
     if (geometry == nullptr) {
+      Rows nowhere;
       decoder.Start(files.contents[file]);
-      decoder.Decode({0, 0, decoder.size().height, decoder.size().width});
+      decoder.Decode({0, 0, decoder.size().height, decoder.size().width}, &nowhere);
       continue;
     }
-    ReadFile(files.paths[file], &bytes);
-    decoder.Start(bytes);
-    const GeometryStage stage = geometry->StageOf(decoder.size(), static_cast<uint64_t>(i));
-    RunStage(stage, decoder.Decode(stage.box),
-             {&batch[i % kBatch * kRowBytes], kSize, kSize, int64_t{kSize} * kChannels},
-             decoder.scratch());
+    decoder.Start(ReadFile(files.paths[file], &memory));
+    Rows place(&batch[i % kBatch * kRowBytes], kSize);
+    RowPipeline pipeline(geometry->PlanFor(decoder.size(), static_cast<uint64_t>(i)), &place,
+                         decoder.scratch());
+    decoder.Decode(pipeline.region(), &pipeline);
   }
 }
 
@@ -214,21 +238,32 @@ void Run(const Files& files, const Geometry* geometry, int threads, int64_t begi
   for (std::thread& thread : pool) thread.join();
 }
 
+std::vector<uint8_t> PixelsOf(Decoder* decoder, Encoded bytes, const Box& box) {
+  std::vector<uint8_t> pixels(size_t(box.height) * size_t(box.width) * kChannels);
+  Rows rows(pixels.data(), box.width);
+  decoder->Start(bytes);
+  decoder->Decode(box, &rows);
+  return pixels;
+}
+
 // How many boxes do not come out as the same part of the whole picture.
 int64_t CountDifferent(const Files& files, const Geometry& geometry) {
-  Decoder whole, part;
+  Decoder decoder;
   int64_t different = 0;
   for (size_t i = 0; i < files.paths.size(); ++i) {
-    whole.Start(files.contents[i]);
-    part.Start(files.contents[i]);
-    const Box box = geometry.StageOf(whole.size(), i).box;
-    const ConstPicture all = whole.Decode({0, 0, whole.size().height, whole.size().width});
-    const ConstPicture cut = part.Decode(box);
+    decoder.Start(files.contents[i]);
+    const ImageSize size = decoder.size();
+    decoder.Leave();
+    Rows nowhere;
+    const Box box = RowPipeline(geometry.PlanFor(size, i), &nowhere, decoder.scratch()).region();
+    const auto whole = PixelsOf(&decoder, files.contents[i], {0, 0, size.height, size.width});
+    const auto part = PixelsOf(&decoder, files.contents[i], box);
     bool equal = true;
     for (int y = 0; y < box.height; ++y) {
-      const uint8_t* const row =
-          all.data + (box.top + y) * all.stride_bytes + int64_t{box.left} * kChannels;
-      equal &= std::equal(row, row + box.width * kChannels, cut.data + y * cut.stride_bytes);
+      const auto row = part.begin() + int64_t{y} * box.width * kChannels;
+      equal &=
+          std::equal(row, row + box.width * kChannels,
+                     whole.begin() + (int64_t{box.top + y} * size.width + box.left) * kChannels);
     }
     different += !equal;
   }

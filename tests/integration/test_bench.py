@@ -99,20 +99,21 @@ def test_scaling_counts_a_row_on_any_number_of_cores(pictures, tmp_path):
     assert all(record["rows_s"] > 0 for record in seen if record["part"] != "real")
 
 
-def test_the_papers_rows_with_four_trainers(pictures, tmp_path):
+def test_the_papers_rows_with_two_trainers(pictures, tmp_path):
     python = tmp_path / "rivals/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     done = bench("paper/paper.py", "--data", pictures, "--count", COUNT, "--build", BUILD,
                  "--venvs", tmp_path, "--paths", tmp_path / "paths", "--path-count", 512, "--kinds",
-                 "batchd", "--rounds", 1, "--seconds", 0.5, "--warm", 1, "--out",
-                 tmp_path / "out.jsonl")
+                 "batchd", "--trainers", 2, "--rounds", 1, "--seconds", 0.5, "--warm", 1,
+                 "--out", tmp_path / "out.jsonl")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    feed, paths = records(tmp_path / "out.jsonl")[1:]
-    assert feed["images_s"] > 0 and feed["pss_mb"] > 4 * 10
-    assert paths["rows"] == 512
+    feed, bare, paths = records(tmp_path / "out.jsonl")[1:]
+    assert feed["images_s"] > 0
+    assert feed["beyond_torch_mb"] > 2 * 6 * 9.6  # the slabs of two sessions
+    assert bare["beyond_torch_mb"] == 0 and paths["rows"] == 512
 
 
 def run_of(entry: str, turn: int, images_s: float, workers: int = 2, foreign: float = 0.0) -> dict:

@@ -10,7 +10,8 @@ and memory with 1,281,167 paths and 4 trainers, for batchd, SPDL and PyTorch's D
 feed    4 trainers, each with its rank's part, take pictures of the train recipe as fast as they
         come: images/s and CPU-seconds of all processes within a window, and their PSS after it
 paths   4 trainers go through one shuffled epoch of all paths without decoding any, which is when
-        DataLoader's workers get their own copies of the list: PSS of all processes after it
+        DataLoader's workers get their own copies of the list: PSS of all processes after it, and
+        how much of it is beyond 4 trainers that have Torch loaded and nothing else
 
 Every trainer has Torch loaded. DataLoader forks its workers, its default on Linux.
 """
@@ -145,12 +146,19 @@ def paths(kind: str, workers: int, given: argparse.Namespace) -> dict[str, Any]:
                 "pss_mb": trainers.pss_mb()}
 
 
+def beyond_torch(records: list[dict[str, Any]]) -> None:
+    """Takes the memory of the trainers without data off each record's."""
+    bare_mb = next(record["pss_mb"] for record in records if record["kind"] == "nothing")
+    for record in records:
+        record["beyond_torch_mb"] = record["pss_mb"] - bare_mb
+
+
 def report(records: list[dict[str, Any]]) -> str:
     lines = []
     for part, columns in (
             ("feed", {"images_s": ".0f", "cpu_s_per_1000": ".2f", "pss_mb": ".0f",
-                      "seconds_until_warm": ".1f", "foreign": ".2f"}),
-            ("paths", {"rows": ".0f", "pss_mb": ".0f"})):
+                      "beyond_torch_mb": ".0f", "seconds_until_warm": ".1f", "foreign": ".2f"}),
+            ("paths", {"rows": ".0f", "pss_mb": ".0f", "beyond_torch_mb": ".0f"})):
         lines += [f"| {part} | workers a trainer | " + " | ".join(columns) + " |",
                   "|---|---" + "|---" * len(columns) + "|"]
         groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -194,13 +202,16 @@ def main() -> None:
     make_paths(given.paths, given.data, given.path_count)
     records = []
     plan = [(feed, kind, given.workers[0]) for _ in range(given.rounds) for kind in given.kinds]
+    plan.append((paths, "nothing", given.workers[0]))
     plan += [(paths, kind, workers) for workers in given.workers for kind in given.kinds
              if kind != "batchd" or workers == given.workers[0]]  # it has no workers of a trainer
     for measured, kind, workers in plan:
         records.append(measured(kind, workers, given))
         print(json.dumps(records[-1]), file=sys.stderr, flush=True)
+    beyond_torch(records)
     about = machine()
     if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text("".join(json.dumps(line) + "\n" for line in [about, *records]))
     print(f"{about['machine']}; {about['date']}; batchd {about['commit']}; "
           f"{given.path_count} paths, {given.trainers} trainers\n\n{report(records)}")

@@ -5,7 +5,8 @@ ends, and writes how many rows it has had into a shared file. Torch is loaded, w
 as it is in a trainer.
 
     trainer.py KIND COUNTS OPTIONS...    KIND: batchd, spdl, torch; OPTIONS: those of measure.py
-    trainer.py KIND-paths COUNTS OPTIONS...    one shuffled epoch of paths and labels, undecoded
+    trainer.py KIND-paths COUNTS OPTIONS...    one shuffled epoch of paths and labels, undecoded;
+                                               KIND may also be nothing
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ def paths_of_batchd(options):
         yield from held_by(loader)
 
 
+def paths_of_nothing(_options):
+    """A trainer with Torch and no data: what the others' memory is compared with."""
+    yield from held_by(None)
+
+
 def held_by(_owner):
     """Keeps the loader's data until the generator is closed."""
     while True:
@@ -89,9 +95,11 @@ def held_by(_owner):
 
 def take_epoch(batches) -> int:
     rows = 0
-    for labels in iter(lambda: next(batches), None):
+    for labels in batches:
+        if labels is None:
+            return rows
         rows += len(labels)
-    return rows
+    raise RuntimeError("the epoch does not end with held_by")
 
 
 def main() -> None:

@@ -179,6 +179,7 @@ def main() -> None:
         records += queue(given)
     about = machine()
     if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text("".join(json.dumps(line) + "\n" for line in [about, *records]))
     print(f"{about['machine']}; {about['date']}; batchd {about['commit']}\n\n{report(records)}")
 
