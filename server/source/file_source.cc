@@ -153,9 +153,10 @@ absl::StatusOr<std::unique_ptr<Source>> MakeFileSource(const std::string& root, 
   UniqueFd fd(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!fd.is_open()) {
     const int error_number = errno;
-    return Err(
-        error_number == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kNotFound,
-        "cannot open the folder {}: {}", root, ErrnoText("open", error_number));
+    const auto code = error_number == EACCES      ? absl::StatusCode::kPermissionDenied
+                      : IsAboutPath(error_number) ? absl::StatusCode::kNotFound
+                                                  : absl::StatusCode::kUnavailable;
+    return Err(code, "cannot open the folder {}: {}", root, ErrnoText("open", error_number));
   }
   return std::make_unique<FileSource>(std::move(fd),
                                       beneath ? Confinement::kBeneath : Confinement::kNone);

@@ -86,7 +86,7 @@ class Source {
 
 // Files below `root`. With `beneath`, a path or link that leads outside the root is not_found
 // (openat2 RESOLVE_BENEATH); without, links may lead anywhere.
-// Errors: NOT_FOUND, PERMISSION_DENIED if the root cannot be opened.
+// Errors: NOT_FOUND, PERMISSION_DENIED if the root cannot be opened, UNAVAILABLE if not now.
 absl::StatusOr<std::unique_ptr<Source>> MakeFileSource(const std::string& root, bool beneath);
 
 }  // namespace batchd
