@@ -12,14 +12,14 @@ from checker import Undisturbed
 from pictures import make_photo_folder
 
 SEED = int(os.environ.get("BATCHD_CHAOS_SEED", random.SystemRandom().randrange(2**32)))
-SAMPLES = 1000
+SAMPLES = 500
 
 
 @pytest.fixture(scope="session", autouse=True)
 def chaos_seed(request) -> int:
     """Said at the start, where -q and the capture of output cannot hide it."""
-    reporter = request.config.pluginmanager.getplugin("terminalreporter")
-    reporter.write_line(f"BATCHD_CHAOS_SEED={SEED} replays the faults of this run")
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\nBATCHD_CHAOS_SEED={SEED} replays the faults of this run", flush=True)
     return SEED
 
 

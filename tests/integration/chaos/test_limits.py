@@ -23,6 +23,8 @@ from test_stock_grpc import METHOD
 import batchd
 from batchd import transforms as T
 
+# A sanitizer takes memory and descriptors of its own.
+pytestmark = pytest.mark.release_only
 FILES = 64
 MEMORY_BYTES = 256 << 20
 

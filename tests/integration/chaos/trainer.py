@@ -16,7 +16,7 @@ import job
 from rows import rows_of
 
 # A step of training. Without it the daemon would be asked for nothing but its top speed.
-STEP_SECONDS = 0.01
+STEP_SECONDS = 0.03
 
 
 def epochs_wanted(path: pathlib.Path) -> float:
