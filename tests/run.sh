@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs what the tests need, builds and runs all of them: the whole suite under ASan and UBSan
-# (asan), what does not need gRPC under TSan with clang 14 and its thread-safety analysis (tsan), a
+# (asan), the fuzz targets for 30 s, what does not need gRPC under TSan with clang 14 and its thread-safety analysis (tsan), a
 # real daemon as it is shipped (release) and again under ASan, Python, lint. Goes on after a failure;
 # the log of each step is build/logs/<step>.log. The last line says how many tests have passed and
 # failed.
@@ -99,8 +99,11 @@ step packages bash deploy/install-deps.sh
 export ASAN_OPTIONS=abort_on_error=1:detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 suite asan build/asan --preset asan
+step fuzz bash tests/fuzz/run.sh 30
 suite tsan build/tsan --preset tsan -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
-step release-build sh -c 'cmake --preset release -DBATCHD_BENCH=ON && cmake --build --preset release'
+# The one build by gcc: with its warnings as errors.
+step release-build sh -c 'cmake --preset release -DBATCHD_BENCH=ON \
+  -DCMAKE_COMPILE_WARNING_AS_ERROR=ON && cmake --build --preset release'
 
 if step python-venv make_venv; then
   bin=$PWD/build/test-venv/bin

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "batchd/v1/service.grpc.pb.h"
+#include "server/api/grpc_listener.h"
 #include "server/api/manager_gate.h"
 #include "server/api/stream_reactor.h"
 #include "server/api/unary_calls.h"
@@ -64,49 +65,39 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
-  // Otherwise a second daemon would share the port and take half of the clients.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 class GrpcServerDoor final : public GrpcDoor {
  public:
   GrpcServerDoor(const GrpcDoorOptions& options, EventLoop* loop, SessionManager* manager)
-      : addresses_(options.addresses),
+      : options_(options),
         gate_(std::make_shared<ManagerGate>(loop, manager)),
         service_(gate_, options.cpu_threads) {}
   ~GrpcServerDoor() override { Shutdown(Duration::zero()); }
 
   absl::Status Listen() {
+    BATCHD_ASSIGN_OR_RETURN(listener_, GrpcListener::Listen(options_.addresses));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     SetLimits(&builder);
     builder.RegisterService(&service_);
-    std::vector<int> ports(addresses_.size(), 0);
-    for (size_t i = 0; i < addresses_.size(); ++i) {
-      // gRPC itself removes a Unix socket that is there already: the socket door's lock beside it
-      // tells that no other daemon serves it.
-      builder.AddListeningPort(addresses_[i], grpc::InsecureServerCredentials(), &ports[i]);
-    }
+    std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+        builder.experimental().AddExternalConnectionAcceptor(
+            grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+            grpc::InsecureServerCredentials());
     server_ = builder.BuildAndStart();
-    for (size_t i = 0; i < addresses_.size(); ++i) {
-      if (server_ == nullptr && ports[i] <= 0) {
-        return Err(absl::StatusCode::kUnavailable,
-                   "cannot listen on {} for gRPC; is the address taken, or not this machine's?",
-                   addresses_[i]);
-      }
-      const size_t colon = addresses_[i].rfind(":0");
-      if (addresses_[i].rfind("unix:", 0) != 0 && colon != std::string::npos &&
-          colon + 2 == addresses_[i].size()) {
-        addresses_[i] = fmt::format("{}:{}", addresses_[i].substr(0, colon), ports[i]);
-      }
-    }
     if (server_ == nullptr) return Err(absl::StatusCode::kUnavailable, "cannot start gRPC");
+    listener_->Start([acceptor = std::move(acceptor)](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      acceptor->HandleNewConnection(&connection);
+    });
     SetServing(false);
     return absl::OkStatus();
   }
 
-  const std::vector<std::string>& addresses() const override { return addresses_; }
+  const std::vector<std::string>& addresses() const override { return listener_->addresses(); }
 
   void SetServing(bool serving) override {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
@@ -118,6 +109,7 @@ class GrpcServerDoor final : public GrpcDoor {
     if (server_ == nullptr || is_shut_) return;
     is_shut_ = true;
     SetServing(false);
+    listener_->Stop();
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_REALTIME),
                                    gpr_time_from_nanos(grace.count(), GPR_TIMESPAN)));
     gate_->Shut();
@@ -125,7 +117,8 @@ class GrpcServerDoor final : public GrpcDoor {
   }
 
  private:
-  std::vector<std::string> addresses_;
+  const GrpcDoorOptions options_;
+  std::unique_ptr<GrpcListener> listener_;
   const std::shared_ptr<ManagerGate> gate_;
   BatchServiceImpl service_;
   std::unique_ptr<grpc::Server> server_;

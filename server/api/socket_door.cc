@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "server/api/socket_connection.h"
+#include "server/base/descriptors.h"
 #include "server/base/log.h"
 #include "server/base/status.h"
 
@@ -28,6 +29,8 @@ constexpr int kSendBufferBytes = 512 * 1024;
 // After accept has failed for want of descriptors or memory. The listening socket stays readable,
 // so the loop would spin.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+// So many of the reserved descriptors may be used to say that there is no other.
+constexpr int kRefusedOfReserve = 4;
 
 absl::Status ErrnoErr(std::string_view call, const std::string& path, int error) {
   const auto code = error == EACCES || error == EPERM || error == EROFS
@@ -176,9 +179,12 @@ class UnixSocketDoor final : public SocketDoor {
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     absl::Status refusal = MayConnect(fd);
     // A refused client hears why, unless there are too many of those as well.
-    if (connection_count() >= 2 * options_.connections_max) {
+    if (connection_count() >= 2 * options_.connections_max || IsReserved(fd - kRefusedOfReserve)) {
       close(fd);
       return;
+    }
+    if (refusal.ok() && IsReserved(fd)) {
+      refusal = Err(absl::StatusCode::kResourceExhausted, "{}", NoDescriptorText());
     }
     if (refusal.ok() && connection_count() >= options_.connections_max) {
       refusal =

@@ -131,7 +131,7 @@ absl::Status ReadConfigFile(const std::string& path, std::map<std::string, Found
     }
     const auto* const setting =
         std::find_if(std::begin(kSettings), std::end(kSettings),
-                     [&](const Setting& s) { return KeyName(s.name) == key; });
+                     [&key = key](const Setting& s) { return KeyName(s.name) == key; });
     if (setting == std::end(kSettings)) {
       return FileError(path, fmt::format("unknown key \"{}\"; there are {}", key, names));
     }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "server/api/grpc_door.h"
 #include "server/api/socket_door.h"
+#include "server/base/descriptors.h"
 #include "server/base/log.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/host_limits.h"
@@ -32,6 +33,11 @@ constexpr int kNice = 10;
 constexpr char kGrpcSuffix[] = ".grpc";
 constexpr size_t kSocketPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
 constexpr double kFirstClientSeconds = 10;
+// Reserved besides one for each thread that reads and what the probes' connections take: listings,
+// pidfds of connections, and those that hear that there is no descriptor for them.
+constexpr int kFurtherFiles = 8;
+// Two sessions, of which one with memory for more batches.
+constexpr int kFilesForClients = 8;
 constexpr Duration kBeatInterval = std::chrono::seconds(1);
 constexpr Duration kStreamsGrace = std::chrono::seconds(2);
 // A read of dead storage may never come back; nothing is lost by leaving it.
@@ -114,6 +120,7 @@ class Daemon {
   std::unique_ptr<GrpcDoor> grpc_;
   std::unique_ptr<HttpServer> http_;
   int threads_ = 1;
+  int reader_threads_ = 0;
 
   // Loop thread only, once it runs.
   std::vector<std::unique_ptr<SocketDoor>> sockets_;
@@ -145,6 +152,7 @@ absl::Status Daemon::MakeManager() {
                        {"memory_total_bytes", host.memory_total_bytes}});
   ManagerOptions options;
   options.cpu_threads = threads_;
+  reader_threads_ = options.reader_threads;
   options.slab_budget_bytes = split.slab_bytes;
   options.encoded_budget_bytes = split.encoded_bytes;
   options.scratch_budget_bytes = split.scratch_bytes;
@@ -211,6 +219,8 @@ absl::Status Daemon::Start() {
   BATCHD_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BATCHD_RETURN_IF_ERROR(MakeManager());
   BATCHD_RETURN_IF_ERROR(OpenDoors());
+  BATCHD_RETURN_IF_ERROR(ReserveDescriptors(
+      threads_ + reader_threads_ + kHttpConnectionsMax + kFurtherFiles, kFilesForClients));
   WatchSignals();
   manager_->SetSessionCountListener([this](int) { OnClientsChanged(); });
   OnClientsChanged();

@@ -64,7 +64,8 @@ bool StampsMatchSurely(int root_fd, const FolderIndex& index);
 // Errors of writing: what the system says, naming the path.
 absl::Status WriteFolderIndex(const FolderIndex& index, const std::string& path);
 // Errors: NOT_FOUND if there is none; DATA_LOSS for whatever is wrong with its content (it may come
-// from anywhere); UNAVAILABLE if it cannot be read.
+// from anywhere); PERMISSION_DENIED if it may not be opened or is a link; UNAVAILABLE if it cannot
+// be read now.
 absl::StatusOr<FolderIndex> ReadFolderIndex(int folder_fd, const char* name);
 
 }  // namespace batchd

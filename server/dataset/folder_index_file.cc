@@ -16,6 +16,7 @@
 #include "server/base/hash.h"
 #include "server/base/status.h"
 #include "server/dataset/folder_index.h"
+#include "server/io/beneath.h"
 #include "server/io/unique_fd.h"
 
 namespace batchd {
@@ -152,7 +153,9 @@ absl::StatusOr<FolderIndex> ReadFolderIndex(int folder_fd, const char* name) {
   if (!fd.is_open()) {
     const int error_number = errno;
     if (error_number == ENOENT) return absl::NotFoundError(ErrnoText("open", error_number));
-    return absl::UnavailableError(ErrnoText("open", error_number));
+    const std::string text = ErrnoText("open", error_number);
+    return IsAboutPath(error_number) ? absl::PermissionDeniedError(text)
+                                     : absl::UnavailableError(text);
   }
   struct stat st;
   if (fstat(fd.get(), &st) != 0) return absl::UnavailableError(ErrnoText("fstat", errno));

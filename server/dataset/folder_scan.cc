@@ -41,14 +41,6 @@ constexpr std::string_view kLeftOutTexts[kLeftOutCount] = {
     "images right under the root, which belong to no class",
 };
 
-// Whether the error says something about the path. The others (EMFILE, EIO, ENOMEM, …) may pass,
-// and what is listed must not depend on luck.
-bool IsAboutPath(int error_number) {
-  return error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP ||
-         error_number == EACCES || error_number == EPERM || error_number == ENAMETOOLONG ||
-         error_number == EXDEV;
-}
-
 struct DirCloser {
   void operator()(DIR* dir) const { closedir(dir); }
 };
@@ -194,6 +186,7 @@ class Scanner {
     for (size_t i = 0; i < visits.size(); ++i) {
       Listing listing;
       if (const int error_number = List(visits[i].path, &listing)) {
+        // What is listed must not depend on luck.
         if (!IsAboutPath(error_number)) return CannotList(visits[i].path, error_number);
         Leave(kUnreadable, visits[i].path);
         listing = {.stamp = FolderStamp(root_fd_, visits[i].path.c_str())};

@@ -20,6 +20,7 @@
 #include "server/dataset/folder_scan.h"
 #include "server/dataset/registry.h"
 #include "server/dataset/text.h"
+#include "server/io/beneath.h"
 #include "server/io/unique_fd.h"
 
 namespace batchd {
@@ -193,9 +194,10 @@ absl::StatusOr<UniqueFd> OpenRoot(const std::string& real_root, const std::strin
     return Err(absl::StatusCode::kNotFound,
                "{} is a file; ImageFolder wants the folder that holds the class folders", root);
   }
-  return Err(
-      error_number == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kNotFound,
-      "cannot open the folder {}: {}", root, ErrnoText("open", error_number));
+  const auto code = error_number == EACCES      ? absl::StatusCode::kPermissionDenied
+                    : IsAboutPath(error_number) ? absl::StatusCode::kNotFound
+                                                : absl::StatusCode::kUnavailable;
+  return Err(code, "cannot open the folder {}: {}", root, ErrnoText("open", error_number));
 }
 
 // The cache of one folder's index; all of it may fail without harm.
@@ -251,6 +253,9 @@ absl::StatusOr<Loaded> LoadIndex(int root_fd, const std::string& root, const std
     log::Info("index that lies with the data is used; run `batchd index` after changing them",
               {{"root", root}, {"samples", travelling->num_samples()}});
     return Loaded{*std::move(travelling), true};
+  }
+  if (travelling.status().code() == absl::StatusCode::kUnavailable) {  // it may pass
+    return Annotate(travelling.status(), fmt::format("{}/{}", root, kTravellingIndexName));
   }
   if (travelling.status().code() != absl::StatusCode::kNotFound) {
     return Err(absl::StatusCode::kFailedPrecondition,

@@ -63,6 +63,12 @@ const Support& Supported() {
 
 }  // namespace
 
+bool IsAboutPath(int error_number) {
+  return error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP ||
+         error_number == EACCES || error_number == EPERM || error_number == ENAMETOOLONG ||
+         error_number == EXDEV;
+}
+
 int OpenBeneathByWalking(int root_fd, const char* path, int flags) {
   flags |= O_CLOEXEC | O_NOFOLLOW;
   if (path[0] == '\0') return -ENOENT;

@@ -26,6 +26,10 @@ enum class OpenWait {
 // down by itself and follows no link at all (-ELOOP).
 int OpenBeneath(int root_fd, const char* path, int flags, Confinement confinement, OpenWait wait);
 
+// Whether an errno value of opening says something about the path (ENOENT, EACCES, EXDEV, …). The
+// others (EMFILE, EIO, ENOMEM, …) may pass.
+bool IsAboutPath(int error_number);
+
 // What kBeneath does without openat2; for OpenBeneath and its tests.
 int OpenBeneathByWalking(int root_fd, const char* path, int flags);
 

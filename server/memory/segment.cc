@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "server/base/check.h"
+#include "server/base/descriptors.h"
 #include "server/base/status.h"
 
 namespace batchd {
@@ -30,6 +31,10 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Create(int slot_count, int64_t
   };
   segment->fd_ = memfd_create("batchd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment->fd_ < 0) return failed("memfd_create");
+  if (IsReserved(segment->fd_)) {
+    return Err(absl::StatusCode::kResourceExhausted, "shared memory of {} bytes: {}", size_bytes,
+               NoDescriptorText());
+  }
   // fallocate, not ftruncate: the pages are there now, and a lack of them is an error now.
   if (fallocate(segment->fd_, 0, 0, size_bytes) != 0) return failed("fallocate");
   if (fcntl(segment->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

@@ -17,6 +17,8 @@ using Routes = std::map<std::string, std::function<HttpReply()>>;
 // A connection that sends nothing holds one thread for one time limit: so even many of them delay a
 // scrape by no more than a few of these.
 constexpr char kThreadCount[] = "8";
+// Accepted and waiting for a thread; more wait in the kernel, where they take no descriptor.
+constexpr char kQueueSize[] = "8";
 constexpr char kRequestTimeoutMilliseconds[] = "1000";
 constexpr int kPortMax = 65535;
 
@@ -108,6 +110,8 @@ class CivetwebServer : public HttpServer {
                              listening.c_str(),
                              "num_threads",
                              kThreadCount,
+                             "connection_queue",
+                             kQueueSize,
                              "request_timeout_ms",
                              kRequestTimeoutMilliseconds,
                              "enable_keep_alive",

@@ -15,6 +15,9 @@
 
 namespace batchd {
 
+// The most descriptors that it has for connections.
+inline constexpr int kHttpConnectionsMax = 17;
+
 struct HttpReply {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";

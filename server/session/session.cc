@@ -255,11 +255,10 @@ void Session::OnGrown(absl::StatusOr<std::unique_ptr<Segment>> segment) {
                      .used_bytes = context_.slab_budget->used_bytes(),
                      .message = ""};
   info.message = fmt::format(
-      "the trainer holds all {} batches of slab_size_bytes={} and the budget of {} bytes ({} in "
-      "use) "
-      "gives no more; drop arrays or call release() earlier, copy() what must stay, or start the "
-      "daemon with a larger --memory",
-      info.held_slots, info.slab_size_bytes, info.budget_bytes, info.used_bytes);
+      "the trainer holds all {} batches of slab_size_bytes={} and there is no memory for more: {}; "
+      "drop arrays or call release() earlier, copy() what must stay, or start the daemon with a "
+      "larger --memory",
+      info.held_slots, info.slab_size_bytes, std::string(segment.status().message()));
   output_->OnExhausted(info);
 }
 

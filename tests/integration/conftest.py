@@ -10,10 +10,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from daemon import Daemon  # noqa: E402
+from daemon import TRANSPORTS, Daemon  # noqa: E402
 from pictures import make_numbered_folder, make_photo_folder  # noqa: E402
-
-TRANSPORTS = ["shm", "grpc"]
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import time
 import urllib.request
 
 BINARY = os.environ.get("BATCHD_BINARY", "batchd")
+TRANSPORTS = ("shm", "grpc")
 
 
 class Daemon:

@@ -229,6 +229,10 @@ class Stream:
             self._say({"release": slot})
         return ready, bytes(image)
 
+    def cancel(self) -> None:
+        self.responses.cancel()
+        self._outgoing.put(None)
+
     def close(self) -> None:
         self._say({"close": {}})
         for _ in self.responses:

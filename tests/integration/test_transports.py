@@ -7,13 +7,23 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 
 import pytest
-from conftest import TRANSPORTS
-from daemon import Daemon, wait_until
+from daemon import TRANSPORTS, Daemon, wait_until
+from raw_client import (
+    HELLO,
+    MAGIC,
+    RELEASE,
+    answer_to,
+    connect,
+    fragment,
+    hello,
+    next_ready,
+    opened,
+    receive_all,
+)
 from rows import batch_digest
 
 import batchd
@@ -154,48 +164,9 @@ def test_names_and_classes(daemon, photos_256, transport):
 
 # The socket door alone: what a peer that is no batchd client may send.
 
-HELLO = struct.Struct("<QHHIQ40x")
-MAGIC = int.from_bytes(b"Hbatchd1", "little")
-
-
-def connect(daemon) -> socket.socket:
-    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    peer.settimeout(10)
-    peer.connect(str(daemon.socket))
-    return peer
-
-
-def receive_all(peer) -> list[bytes]:
-    """Everything up to the end of the connection."""
-    received = []
-    while True:
-        try:
-            datagram = peer.recv(1 << 17)
-        except ConnectionResetError:
-            return received
-        if not datagram:
-            return received
-        received.append(datagram)
-
-
-def fragment(message: bytes, last: int = 1, size: int | None = None) -> bytes:
-    return struct.pack("<BBHI", ord("J"), last, 0, len(message) if size is None else size) + message
-
-
-def opened(daemon, root) -> socket.socket:
-    """A raw session."""
-    peer = connect(daemon)
-    peer.send(HELLO.pack(MAGIC, 1, 1, 0, 0))
-    assert peer.recv(64)[:8] == b"Hbatchd1"
-    peer.send(fragment(json.dumps({"open": {
-        "dataset": {"name": "ImageFolder", "arguments": {"root": str(root)}},
-        "pipeline": {"columns": [{"name": "label", "operations": [{"name": "Label"}]}]},
-        "sampling": {"globalBatchSize": "8"}, "worldSize": 1, "prefetch": 2}}).encode()))
-    return peer
-
 
 def test_another_version_is_told_which_there_are(daemon):
-    peer = connect(daemon)
+    peer = connect(daemon.socket)
     peer.send(HELLO.pack(MAGIC, 7, 9, 0, 0))
     (answer,) = receive_all(peer)
     _, low, high, _, _ = HELLO.unpack(answer)
@@ -203,7 +174,7 @@ def test_another_version_is_told_which_there_are(daemon):
 
 
 def test_an_unknown_field_of_a_later_client_is_no_fault(daemon, numbered_103):
-    peer = connect(daemon)
+    peer = connect(daemon.socket)
     peer.send(HELLO.pack(MAGIC, 1, 3, 0, 1 << 40))
     peer.recv(64)
     peer.send(fragment(b'{"open": {"laterField": {"x": [1]}, "dataset": {"name": "nothing"}}}'))
@@ -213,18 +184,18 @@ def test_an_unknown_field_of_a_later_client_is_no_fault(daemon, numbered_103):
 @pytest.mark.parametrize("datagrams", [
     [b"\x00" * 64],
     [b"GET / HTTP/1.1\r\n\r\n"],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0)[:63]],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), b"\x07" + b"\x00" * 63],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), b"\x03" + b"\xff" * 63],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), b"\x02" * 65],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), fragment(b"{" * 1000)],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), fragment(b"x", 0, 2**31)],
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), fragment(b"x" * 60000, 0, 1 << 20)] +
+    [hello()[:63]],
+    [hello(), b"\x07" + b"\x00" * 63],
+    [hello(), b"\x03" + b"\xff" * 63],
+    [hello(), b"\x02" * 65],
+    [hello(), fragment(b"{" * 1000)],
+    [hello(), fragment(b"x", 0, 2**31)],
+    [hello(), fragment(b"x" * 60000, 0, 1 << 20)] +
     [fragment(b"x" * 60000, 0, 1 << 20)] * 20,
-    [HELLO.pack(MAGIC, 1, 1, 0, 0), fragment(b"xx", 1, 1)],
+    [hello(), fragment(b"xx", 1, 1)],
 ])
 def test_nonsense_ends_the_connection_and_nothing_else(daemon, numbered_103, datagrams):
-    peer = connect(daemon)
+    peer = connect(daemon.socket)
     try:
         for datagram in datagrams:
             peer.send(datagram)
@@ -236,27 +207,17 @@ def test_nonsense_ends_the_connection_and_nothing_else(daemon, numbered_103, dat
 
 
 def test_a_release_that_fits_nothing_ends_the_session(daemon, numbered_103):
-    peer = opened(daemon, numbered_103)
-    ready = None
-    while ready is None:
-        datagram = peer.recv(1 << 17)
-        assert b'"error"' not in datagram, datagram
-        if datagram[0] == 1:
-            ready = datagram[:64]
-    release = bytearray(64)
-    release[0] = 3
-    release[2:8] = ready[2:8]
-    release[8:16] = struct.pack("<Q", 999)
-    peer.send(bytes(release))
+    peer = opened(daemon.socket, numbered_103)
+    peer.send(answer_to(next_ready(peer), RELEASE, sequence=999))
     assert b"999" in b"".join(receive_all(peer))
     wait_until(lambda: daemon.metric("batchd_sessions") == 0, 5)
 
 
 def test_descriptors_that_a_client_sends_are_closed(daemon):
     before = daemon.open_files()
-    peer = connect(daemon)
+    peer = connect(daemon.socket)
     with open("/dev/null") as null:
-        socket.send_fds(peer, [HELLO.pack(MAGIC, 1, 1, 0, 0)], [null.fileno()] * 50)
+        socket.send_fds(peer, [hello()], [null.fileno()] * 50)
     peer.recv(64)
     wait_until(lambda: daemon.open_files() <= before + 3, 5)
     peer.close()
@@ -281,7 +242,7 @@ def test_many_clients_at_once(daemon, numbered_103):
 
 
 def test_the_daemon_survives_a_client_that_never_reads(daemon, numbered_103):
-    stopped = opened(daemon, numbered_103)
+    stopped = opened(daemon.socket, numbered_103)
     with loader(daemon, numbered_103, "shm", columns={"label": T.Label()}) as one:
         assert sum(b.rows for b in one) == 96
     os.kill(daemon.pid, signal.SIGCONT)

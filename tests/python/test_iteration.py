@@ -262,6 +262,11 @@ def test_a_state_of_other_data_is_refused(
         ({"samples": -4}, "samples=-4"),
         ({"seed": "7"}, "seed='7'"),
         ({"samples": 400}, "past the epoch's 5 steps"),
+        ({"samples": 2**63}, f"samples={2**63}"),
+        ({"epoch": 2**32}, f"epoch={2**32}"),
+        ({"seed": -1}, "seed=-1"),
+        ({"shuffle": "sorted"}, "'none', 'feistel', 'torch'"),
+        ({"decoder": "no hash"}, "'no hash'"),
     ],
 )
 def test_a_broken_state_is_refused(

@@ -262,8 +262,11 @@ class Loader:
             before, self._sampling = self._sampling, sampling
             try:
                 session = self._open_first(position, expected)
-            except BaseException:
+            except BaseException as error:
                 self._sampling = before
+                # The rest of the request has been accepted before.
+                if isinstance(error, OpenError) and error.code == "INVALID_ARGUMENT":
+                    raise StateMismatch(str(error), code=error.code, field=error.field) from None
                 raise
             self._close_session()
             self._use(session)

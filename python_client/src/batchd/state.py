@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
+from batchd import request
 from batchd.errors import StateMismatch
 
 STATE_VERSION: Final = 1
@@ -24,6 +26,17 @@ _FIELDS: Final[dict[str, type]] = {
     "epoch": int,
     "samples": int,
 }
+# A file may hold anything: what passes here can be sent to a daemon.
+_RANGES: Final[dict[str, Collection[Any]]] = {
+    "seed": range(2**64),
+    "global_batch_size": range(1, 2**24 + 1),
+    "shuffle": tuple(request.SHUFFLES.values()),
+    "last_batch": request.LAST_BATCHES,
+    "on_bad_sample": request.POLICIES,
+    "epoch": range(2**32),
+    "samples": range(2**62),
+}
+_HASH: Final = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Position(NamedTuple):
@@ -71,8 +84,25 @@ def check_state(state: Mapping[str, Any]) -> Position:
         value = state.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise StateMismatch(f"{name}={value!r} of the state is no {kind.__name__}", field=name)
+    for name, allowed in _RANGES.items():
+        if state[name] not in allowed:
+            raise StateMismatch(
+                f"{name}={state[name]!r} of the state is out of range; allowed is "
+                + (
+                    f"{allowed[0]} to {allowed[-1]}"
+                    if isinstance(allowed, range)
+                    else ", ".join(map(repr, allowed))
+                ),
+                field=name,
+            )
+    for name in ("dataset", "pipeline", "decoder"):
+        if not _HASH.fullmatch(state[name]):
+            raise StateMismatch(
+                f"{name}={state[name][:80]!r} of the state is no hash in hexadecimal digits",
+                field=name,
+            )
     epoch, samples, size = state["epoch"], state["samples"], state["global_batch_size"]
-    if size < 1 or epoch < 0 or samples < 0 or samples % size != 0:
+    if samples % size != 0:
         raise StateMismatch(
             f"epoch={epoch} and samples={samples} of the state are no place in a run with "
             f"global_batch_size={size}",
