@@ -12,7 +12,7 @@
 #include "tests/conformance/decoder_pictures.h"
 #include "tests/support/status_matchers.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BATCHD_UNDER_ASAN)
 // Of the sanitizers' common interface; GCC's package has no header for it.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
                                                          void (*)(const volatile void*));
@@ -79,7 +79,7 @@ TEST(JpegReuse, ADamagedPictureGivesTheSameWhateverCameBefore) {
   EXPECT_LT(failures, 1900);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(BATCHD_UNDER_ASAN)
 
 thread_local int64_t malloc_count = 0;
 
