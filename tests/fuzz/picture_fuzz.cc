@@ -24,7 +24,11 @@ constexpr int kSide = 16;  // of the row
 class Rows final : public RowSink {
  public:
   explicit Rows(int width) : row_bytes_(size_t{3} * width) {}
-  void PutRow(const uint8_t* rgb) override { bytes.insert(bytes.end(), rgb, rgb + row_bytes_); }
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    for (int i = 0; i < row_count; ++i, rgb += stride_bytes) {
+      bytes.insert(bytes.end(), rgb, rgb + row_bytes_);
+    }
+  }
   std::vector<uint8_t> bytes;
 
  private:
