@@ -230,19 +230,24 @@ class JpegReader {
     return absl::OkStatus();
   }
 
-  // Decodes what the region needs: rows above it are skipped, columns are left out by whole blocks
-  // (kMarginColumns more on each side, since smooth chroma looks at its neighbours), and nothing
-  // below it is read.
+  // Decodes what the region needs, as a rule: rows above it are skipped, columns are left out by
+  // whole blocks (kMarginColumns more on each side, since smooth chroma looks at its neighbours),
+  // and nothing below it is read.
   absl::Status DecodeRows(const Box& region, Scratch* scratch, RowSink* sink) {
     BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_start_decompress(&info_); }));
     BATCHD_RETURN_IF_ERROR(CheckComponents());
-    const int right = std::min(region.left + region.width + kMarginColumns, width());
-    JDIMENSION left = static_cast<JDIMENSION>(std::max(region.left - kMarginColumns, 0));
-    JDIMENSION cut_width = static_cast<JDIMENSION>(right) - left;
+    const bool cuts = !IsSmoothed();
+    JDIMENSION left = 0;
+    JDIMENSION cut_width = info_.output_width;
+    if (cuts) {
+      left = static_cast<JDIMENSION>(std::max(region.left - kMarginColumns, 0));
+      cut_width =
+          static_cast<JDIMENSION>(std::min(region.left + region.width + kMarginColumns, width())) -
+          left;
+    }
     BATCHD_RETURN_IF_ERROR(Guard([&] {
       if (cut_width < info_.output_width) jpeg_crop_scanline(&info_, &left, &cut_width);
-      const auto top = static_cast<JDIMENSION>(region.top);
-      if (top > 0) jpeg_skip_scanlines(&info_, top);
+      if (cuts && region.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(region.top));
     }));
     const size_t pixel_bytes = info_.output_components;
     const size_t row_bytes = pixel_bytes * cut_width;
@@ -251,6 +256,9 @@ class JpegReader {
     for (int i = 0; i < kRowsPerPut; ++i) rows[i] = block + i * row_bytes;
     uint8_t* const first = block + pixel_bytes * (static_cast<size_t>(region.left) - left);
     return Guard([&] {
+      while (static_cast<int>(info_.output_scanline) < region.top) {
+        jpeg_read_scanlines(&info_, rows, 1);
+      }
       for (int y = 0; y < region.height;) {
         const int count = std::min(kRowsPerPut, region.height - y);
         for (int have = 0; have < count;) {
@@ -280,6 +288,20 @@ class JpegReader {
     }
     return SampleErr(ReasonOf(trap_.code, info_), "{} (near byte {} of {})", trap_.text,
                      bytes_.size() - source_.bytes_in_buffer, bytes_.size());
+  }
+
+  // Where a progressive picture's scans leave out some of the first coefficients, libjpeg guesses
+  // them from the blocks around, up to two away: a part of the picture would look another way at
+  // its edges.
+  bool IsSmoothed() const {
+    constexpr int kGuessedCoefficients = 10;
+    if (info_.coef_bits == nullptr) return false;
+    for (int i = 0; i < info_.num_components; ++i) {
+      for (int k = 0; k < kGuessedCoefficients; ++k) {
+        if (info_.coef_bits[i][k] != 0) return true;
+      }
+    }
+    return false;
   }
 
   // A component without a scan would come out flat and in silence.

@@ -97,6 +97,7 @@ struct JpegOptions {
   bool progressive = false;
   bool arithmetic = false;
   bool separate_scans = false;  // One scan for each channel.
+  int scans_kept = 0;           // Progressive with these first ones of its scans alone; 0: all.
   bool optimised = false;
   bool adobe_marker = true;
   int restart_rows = 0;
@@ -130,6 +131,7 @@ inline ByteVector EncodeJpeg(const JpegOptions& options) {
   static const jpeg_scan_info kSeparate[] = {
       {1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
   if (options.progressive) jpeg_simple_progression(&info);
+  if (options.scans_kept > 0) info.num_scans = options.scans_kept;
   if (options.separate_scans) {
     info.scan_info = kSeparate;
     info.num_scans = 3;

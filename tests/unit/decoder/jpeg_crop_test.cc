@@ -79,6 +79,28 @@ TEST(JpegCrop, APartHasThePixelsOfTheWhole) {
   }
 }
 
+// Coefficients that no scan brings are guessed from the blocks around.
+TEST(JpegCrop, APartOfAProgressivePictureWithoutItsLastScansToo) {
+  Draws draws({.seed = 22});
+  for (const auto& factors : kFactors) {
+    for (const int channels : {1, 3}) {
+      if (factors[0] * factors[1] + channels - 1 > 10) continue;
+      const int scans = channels == 1 ? 6 : 10;  // of jpeg_simple_progression
+      for (int kept = 1; kept < scans; ++kept) {
+        SCOPED_TRACE(kept);
+        ExpectPartsOf({.size = {100, 130},
+                       .channels = channels,
+                       .h_factor = factors[0],
+                       .v_factor = factors[1],
+                       .progressive = true,
+                       .scans_kept = kept},
+                      &draws);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 // RGB and YCCK as stored, which no conversion may treat as anything else.
 TEST(JpegCrop, APartOfOtherColourSpacesToo) {
   Draws draws({.seed = 21});
