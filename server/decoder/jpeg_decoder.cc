@@ -232,17 +232,22 @@ class JpegReader {
 
   // Decodes what the region needs: rows above it are skipped, columns are left out by whole blocks
   // (kMarginColumns more on each side, since smooth chroma looks at its neighbours), and nothing
-  // below it is read.
+  // below it is read. Where libjpeg smooths over blocks, all that is above and beside is decoded.
   absl::Status DecodeRows(const Box& region, Scratch* scratch, RowSink* sink) {
     BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_start_decompress(&info_); }));
     BATCHD_RETURN_IF_ERROR(CheckComponents());
     const int right = std::min(region.left + region.width + kMarginColumns, width());
     JDIMENSION left = static_cast<JDIMENSION>(std::max(region.left - kMarginColumns, 0));
     JDIMENSION cut_width = static_cast<JDIMENSION>(right) - left;
+    const bool needs_all = SmoothsBlocks();
+    if (needs_all) {
+      left = 0;
+      cut_width = info_.output_width;
+    }
+    const auto top = static_cast<JDIMENSION>(region.top);
     BATCHD_RETURN_IF_ERROR(Guard([&] {
       if (cut_width < info_.output_width) jpeg_crop_scanline(&info_, &left, &cut_width);
-      const auto top = static_cast<JDIMENSION>(region.top);
-      if (top > 0) jpeg_skip_scanlines(&info_, top);
+      if (top > 0 && !needs_all) jpeg_skip_scanlines(&info_, top);
     }));
     const size_t pixel_bytes = info_.output_components;
     const size_t row_bytes = pixel_bytes * cut_width;
@@ -251,6 +256,7 @@ class JpegReader {
     for (int i = 0; i < kRowsPerPut; ++i) rows[i] = block + i * row_bytes;
     uint8_t* const first = block + pixel_bytes * (static_cast<size_t>(region.left) - left);
     return Guard([&] {
+      while (info_.output_scanline < top) jpeg_read_scanlines(&info_, rows, 1);
       for (int y = 0; y < region.height;) {
         const int count = std::min(kRowsPerPut, region.height - y);
         for (int have = 0; have < count;) {
@@ -291,6 +297,19 @@ class JpegReader {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Whether libjpeg makes up for coefficients that no scan has brought, by those of blocks around:
+  // of a progressive picture that ends before it is refined. Only known once it has started.
+  bool SmoothsBlocks() const {
+    constexpr int kCoefficientsLooked = 10;
+    if (info_.progressive_mode == FALSE || info_.coef_bits == nullptr) return false;
+    for (int c = 0; c < info_.num_components; ++c) {
+      for (int k = 1; k < kCoefficientsLooked; ++k) {
+        if (info_.coef_bits[c][k] != 0) return true;
+      }
+    }
+    return false;
   }
 
   ErrorTrap trap_;

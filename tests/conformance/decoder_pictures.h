@@ -95,6 +95,7 @@ struct JpegOptions {
   int v_factor = 2;
   J_COLOR_SPACE stored = JCS_UNKNOWN;  // Unknown: libjpeg's choice.
   bool progressive = false;
+  bool first_scan_only = false;  // Progressive, and without the scans that refine it.
   bool arithmetic = false;
   bool separate_scans = false;  // One scan for each channel.
   bool optimised = false;
@@ -129,7 +130,12 @@ inline ByteVector EncodeJpeg(const JpegOptions& options) {
   if (!options.adobe_marker) info.write_Adobe_marker = FALSE;
   static const jpeg_scan_info kSeparate[] = {
       {1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
+  static const jpeg_scan_info kFirst[] = {{3, {0, 1, 2}, 0, 0, 0, 0}};
   if (options.progressive) jpeg_simple_progression(&info);
+  if (options.first_scan_only) {
+    info.scan_info = kFirst;
+    info.num_scans = 1;
+  }
   if (options.separate_scans) {
     info.scan_info = kSeparate;
     info.num_scans = 3;
@@ -220,6 +226,7 @@ inline ByteVector EncodePnm(ImageSize size, int channels, int maximum) {
 inline std::vector<TestPicture> JpegPictures() {
   const ImageSize size = JpegOptions().size;
   const ImageSize one = {1, 1};
+  const ImageSize wide = {57, 150};
   return {
       {"4:2:0", EncodeJpeg({}), size},
       {"4:4:4", EncodeJpeg({.h_factor = 1, .v_factor = 1, .optimised = true}), size},
@@ -229,6 +236,7 @@ inline std::vector<TestPicture> JpegPictures() {
       {"grey", EncodeJpeg({.channels = 1}), size},
       {"progressive", EncodeJpeg({.progressive = true}), size},
       {"progressive grey", EncodeJpeg({.channels = 1, .progressive = true}), size},
+      {"progressive, first scan only", EncodeJpeg({.size = wide, .first_scan_only = true}), wide},
       {"arithmetic", EncodeJpeg({.arithmetic = true}), size},
       {"arithmetic progressive", EncodeJpeg({.progressive = true, .arithmetic = true}), size},
       {"separate scans", EncodeJpeg({.separate_scans = true}), size},
