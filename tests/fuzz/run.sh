@@ -25,6 +25,7 @@ trap 'rm -rf "$temporary"' EXIT
 declare -A pids
 for target in "${targets[@]}"; do
   folder=build/fuzz/$target
+  rm -rf "$folder/corpus"
   mkdir -p "$folder/corpus"
   arguments=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=4096
              -print_final_stats=1 -artifact_prefix="$folder/")
