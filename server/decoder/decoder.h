@@ -54,6 +54,10 @@ class ImageDecoder {
   // before. Damage below the region's last row is not looked for, except that a JPEG without an
   // end marker after its scan is truncated.
   virtual absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) = 0;
+
+  // Which way up the stored picture is, 1 to 8 as EXIF counts; 1 if it does not say, or says it
+  // wrong. `bytes` are those of the last successful ReadHeader.
+  virtual int Orientation(Bytes) { return 1; }
 };
 
 // A kind of picture. Plain data with static lifetime.
