@@ -123,7 +123,7 @@ int64_t CountFramePixels(Bytes stream, int64_t pixels_max) {
 struct Input {
   avifIO io = {};
   Bytes bytes;
-  int64_t pixels_max = 0;    // of one frame; 0 until what is read is AV1
+  int64_t pixels_max = 0;    // of one frame; 0 until whole pictures are read
   int64_t frame_pixels = 0;  // over all frames that have been read
   bool is_malformed = false;
 };
@@ -179,10 +179,13 @@ class AvifReader {
     const int64_t height = image().height;
     // A grid's cell may be larger than what is seen of it, but not much.
     constexpr int64_t kCellPixels = 1 << 16;
-    input_.pixels_max = std::max(width * height, kCellPixels);
+    const int64_t pixels_max = std::max(width * height, kCellPixels);
     decoder_->imageSizeLimit =
-        static_cast<uint32_t>(std::min<int64_t>(input_.pixels_max, AVIF_DEFAULT_IMAGE_SIZE_LIMIT));
-    avifResult result = avifDecoderReset(decoder_.get());  // so that the limit is seen
+        static_cast<uint32_t>(std::min<int64_t>(pixels_max, AVIF_DEFAULT_IMAGE_SIZE_LIMIT));
+    // So that the limit is seen. Where the container does not tell the colours, this looks at the
+    // first bytes of the stream as well.
+    avifResult result = avifDecoderReset(decoder_.get());
+    input_.pixels_max = pixels_max;
     if (result == AVIF_RESULT_OK) result = avifDecoderNextImage(decoder_.get());
     if (result != AVIF_RESULT_OK) return ErrorOf(result);
     if (image().width != width || image().height != height) {
@@ -252,8 +255,13 @@ class AvifReader {
       case AVIF_RESULT_UNSUPPORTED_DEPTH:
       case AVIF_RESULT_NO_CODEC_AVAILABLE:
         return SampleErr(SampleReason::kUnsupported, "{}", avifResultToString(result));
-      default:
-        return SampleErr(SampleReason::kCorrupt, "{}", avifResultToString(result));
+      default: {
+        const std::string_view detail = decoder_->diag.error;
+        // libavif's own limits, which are above those of a plan.
+        const bool is_large = detail.find("too large") != detail.npos;
+        return SampleErr(is_large ? SampleReason::kTooLarge : SampleReason::kCorrupt, "{}",
+                         detail.empty() ? avifResultToString(result) : detail);
+      }
     }
   }
 

@@ -18,4 +18,8 @@ struct JpegScans {
 // inside a segment and not that of another picture behind it. Costs one pass of memchr.
 JpegScans SurveyJpegScans(std::span<const uint8_t> data);
 
+// The content of the first segment before the scan that begins with "Exif\0\0"; empty if there is
+// none. `jpeg` is the whole picture.
+std::span<const uint8_t> FindJpegExif(std::span<const uint8_t> jpeg);
+
 }  // namespace batchd

@@ -91,7 +91,6 @@ struct GifOptions {
   Box frame = {0, 0, 17, 23};
   bool interlaced = false;
   int transparent = -1;
-  bool has_palette = true;
 };
 
 inline ByteVector EncodeGif(const GifOptions& options) {
@@ -109,7 +108,7 @@ inline ByteVector EncodeGif(const GifOptions& options) {
   }
   EGifSetGifVersion(file, true);
   BATCHD_CHECK(EGifPutScreenDesc(file, options.screen.width, options.screen.height, 6, 0,
-                                 options.has_palette ? map : nullptr) == GIF_OK);
+                                 map) == GIF_OK);
   if (options.transparent >= 0) {
     const GifByteType control[4] = {1, 0, 0, static_cast<GifByteType>(options.transparent)};
     BATCHD_CHECK(EGifPutExtension(file, GRAPHICS_EXT_FUNC_CODE, 4, control) == GIF_OK);
