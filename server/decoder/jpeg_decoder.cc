@@ -236,8 +236,11 @@ class JpegReader {
   // What can be told from the markers: whether the picture ends, and what its scans would cost.
   absl::Status CheckScans() {
     const JpegScans scans = SurveyJpegScans({source_.next_input_byte, source_.bytes_in_buffer});
-    if (!scans.ends && !trap_.goes_on) {
-      return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
+    if (!scans.ends) {
+      if (!trap_.goes_on) {
+        return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
+      }
+      source_.bytes_in_buffer = scans.whole_bytes;  // libjpeg would read the end into a table
     }
     // One Huffman scan is fast enough at any size; further ones behind it are not read.
     if (!info_.arith_code && jpeg_has_multiple_scans(&info_) == FALSE) return absl::OkStatus();

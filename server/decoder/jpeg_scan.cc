@@ -21,6 +21,7 @@ bool StandsAlone(uint8_t marker) { return marker < kSof0 || (marker >= kRst0 && 
 
 JpegScans SurveyJpegScans(std::span<const uint8_t> data) {
   JpegScans scans;
+  scans.whole_bytes = data.size();
   const uint8_t* at = data.data();
   const uint8_t* const end = at + data.size();
   while (at < end) {
@@ -34,11 +35,13 @@ JpegScans SurveyJpegScans(std::span<const uint8_t> data) {
       return scans;
     }
     if (StandsAlone(marker)) continue;
-    if (marker == kSos) ++scans.count;
-    if (end - at < 2) return scans;
     // Skipped whole: what looks like an end marker in there is part of a table or a thumbnail.
-    const int64_t length = at[0] << 8 | at[1];
-    if (length > end - at) return scans;
+    const int64_t length = end - at < 2 ? 2 : at[0] << 8 | at[1];
+    if (length > end - at) {
+      scans.whole_bytes = static_cast<size_t>(at - 2 - data.data());
+      return scans;
+    }
+    if (marker == kSos) ++scans.count;
     at += length;
   }
   return scans;

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -12,6 +13,8 @@ namespace batchd {
 struct JpegScans {
   bool ends = false;  // An end-of-image marker comes after the scans.
   int64_t count = 1;  // Scans up to the end, the first one included.
+  // What comes before a segment that the data end in; all of it if they end elsewhere.
+  size_t whole_bytes = 0;
 };
 
 // `data` begins right after the first scan header. The end marker of this picture counts, not one
