@@ -125,7 +125,7 @@ class Survey {
       if (length > bytes.size() - at - 2) return State::kTruncated;
       const Bytes segment = bytes.subspan(at + 4, length - 2);
       if (marker == kSot) {
-        if (segment.size() < 8) return State::kCorrupt;
+        if (segment.size() < 8 || Number(segment, 0, 2) >= result_.tiles) return State::kCorrupt;
         part_at = at;
         part_bytes = Number(segment, 2, 4);
       } else if (!Segment(marker, segment)) {

@@ -107,8 +107,8 @@ inline ByteVector EncodeGif(const GifOptions& options) {
                       static_cast<GifByteType>(i * 7)};
   }
   EGifSetGifVersion(file, true);
-  BATCHD_CHECK(EGifPutScreenDesc(file, options.screen.width, options.screen.height, 6, 0,
-                                 map) == GIF_OK);
+  BATCHD_CHECK(EGifPutScreenDesc(file, options.screen.width, options.screen.height, 6, 0, map) ==
+               GIF_OK);
   if (options.transparent >= 0) {
     const GifByteType control[4] = {1, 0, 0, static_cast<GifByteType>(options.transparent)};
     BATCHD_CHECK(EGifPutExtension(file, GRAPHICS_EXT_FUNC_CODE, 4, control) == GIF_OK);

@@ -61,7 +61,8 @@ def pictures(folder: pathlib.Path, cases: pathlib.Path | None) -> None:
                 encoded(rgb, "JPEG2000", irreversible=True, tile_size=(16, 16), no_jp2=True)],
     }
     starts = {"jpeg": (0, b"\xff\xd8"), "png": (1, b"PNG"), "bmp": (0, b"BM"), "gif": (0, b"GIF8"),
-              "webp": (8, b"WEBP"), "tiff": (0, b"II*"), "avif": (4, b"ftypavi"), "jp2": (4, b"jP  ")}
+              "webp": (8, b"WEBP"), "tiff": (0, b"II*"), "avif": (4, b"ftypavi"),
+              "jp2": (4, b"jP  ")}
     for path in sorted(cases.glob("images/*")) if cases else ():
         data = path.read_bytes()
         for kind, (at, start) in starts.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every picture format through a daemon, with Pillow as the oracle, and the options of DecodeImage."""
+"""Every picture format through a daemon, with Pillow as the oracle; DecodeImage's options."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def encoded(picture: Image.Image, fmt: str, **options: object) -> bytes:
 
 FORMATS = {
     "jpeg": ("JPEG", {"quality": 90}), "png": ("PNG", {}), "ppm": ("PPM", {}), "bmp": ("BMP", {}),
-    "gif": ("GIF", {}), "webp": ("WEBP", {"quality": 80}), "webp_lossless": ("WEBP", {"lossless": True}),
+    "gif": ("GIF", {}), "webp": ("WEBP", {"quality": 80}),
+    "webp_lossless": ("WEBP", {"lossless": True}),
     "tiff": ("TIFF", {}), "tiff_lzw": ("TIFF", {"compression": "tiff_lzw"}),
     "tiff_jpeg": ("TIFF", {"compression": "jpeg"}), "avif": ("AVIF", {"speed": 10}),
     "jp2": ("JPEG2000", {}),
