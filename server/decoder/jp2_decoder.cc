@@ -100,17 +100,18 @@ absl::Status CheckKind(const Jp2Survey& survey, size_t size_bytes) {
 absl::Status CheckWork(const Jp2Survey& survey) {
   struct Limit {
     std::string_view what;
-    int64_t value;
+    double value;
     int64_t limit;
   };
   const int channels = std::max(survey.channels, survey.palette_channels);
-  for (const Limit& l : {Limit{"samples", survey.width * survey.height * channels, kSamplesMax},
-                         Limit{"tiles", survey.tiles, kTilesMax},
-                         Limit{"precincts", survey.precincts, kPrecinctsMax},
-                         Limit{"code blocks", survey.code_blocks, kCodeBlocksMax},
-                         Limit{"packets", survey.packets, kPacketsMax}}) {
-    if (l.value <= l.limit) continue;
-    return SampleErr(SampleReason::kTooLarge, "a JPEG 2000 of {} {}; the limit is {}", l.value,
+  for (const Limit& l :
+       {Limit{"samples", double(survey.width) * double(survey.height) * channels, kSamplesMax},
+        Limit{"tiles", double(survey.tiles), kTilesMax},
+        Limit{"precincts", survey.precincts, kPrecinctsMax},
+        Limit{"code blocks", survey.code_blocks, kCodeBlocksMax},
+        Limit{"packets", survey.packets, kPacketsMax}}) {
+    if (l.value <= static_cast<double>(l.limit)) continue;
+    return SampleErr(SampleReason::kTooLarge, "a JPEG 2000 of {:.0f} {}; the limit is {}", l.value,
                      l.what, l.limit);
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 #include "server/decoder/jp2_survey.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace batchd {
@@ -166,9 +167,13 @@ class Survey {
       const size_t at = 36 + 3 * static_cast<size_t>(c);
       if (segment[at + 1] != 1 || segment[at + 2] != 1) result_.is_subsampled = true;
     }
-    if (number[4] < 1 || number[5] < 1) return false;
-    tiles_across_ = CeilDiv(number[0] - std::min(number[6], number[0]), number[4]);
-    tiles_down_ = CeilDiv(number[1] - std::min(number[7], number[1]), number[5]);
+    if (number[4] < 1 || number[5] < 1 || result_.width < 1 || result_.height < 1) return false;
+    // More than kTilesMax of them are too many anyhow.
+    constexpr int64_t kTilesMax = 1 << 20;
+    const int64_t across = CeilDiv(number[0] - std::min(number[6], number[0]), number[4]);
+    const int64_t down = CeilDiv(number[1] - std::min(number[7], number[1]), number[5]);
+    tiles_across_ = std::min(across, kTilesMax);
+    tiles_down_ = std::min(down, kTilesMax);
     result_.tiles = tiles_across_ * tiles_down_;
     result_.has_size = true;
     return true;
@@ -189,27 +194,29 @@ class Survey {
     return true;
   }
 
-  // As if all channels of all tiles were coded like this one.
+  // As if all channels of all tiles were coded like this one. In double: the numbers of a header
+  // may be anything, and only the small ones matter.
   void Count(const Coding& coding) {
-    const int64_t width = std::max<int64_t>(result_.width, 1);
-    const int64_t height = std::max<int64_t>(result_.height, 1);
-    int64_t precincts = 0;
+    const double width = static_cast<double>(std::max<int64_t>(result_.width, 1));
+    const double height = static_cast<double>(std::max<int64_t>(result_.height, 1));
+    double precincts = 0;
     for (int r = 0; r <= coding.levels; ++r) {
       const int shrink = coding.levels - r;
       const uint8_t sizes = coding.has_precincts ? coding.precincts[static_cast<size_t>(r)] : 0xFF;
-      const int64_t across = CeilDiv(width, int64_t{1} << (shrink + (sizes & 15))) + tiles_across_;
-      const int64_t down = CeilDiv(height, int64_t{1} << (shrink + (sizes >> 4))) + tiles_down_;
+      const double across = width / Power(shrink + (sizes & 15)) + 1 + double(tiles_across_);
+      const double down = height / Power(shrink + (sizes >> 4)) + 1 + double(tiles_down_);
       precincts += across * down;
     }
     precincts *= result_.channels;
     // Each precinct begins blocks of its own, in up to three bands.
-    const int64_t blocks =
-        result_.channels * (CeilDiv(width * height, int64_t{1} << coding.block_bits)) +
-        3 * precincts;
+    const double blocks =
+        result_.channels * (width * height / Power(coding.block_bits) + 1) + 3 * precincts;
     result_.precincts = std::max(result_.precincts, precincts);
     result_.code_blocks = std::max(result_.code_blocks, blocks);
-    result_.packets = result_.precincts * std::max<int64_t>(layers_, 1);
+    result_.packets = result_.precincts * double(std::max<int64_t>(layers_, 1));
   }
+
+  static double Power(int bits) { return std::ldexp(1.0, bits); }
 
   Jp2Survey result_;
   int64_t tiles_across_ = 1;

@@ -26,9 +26,9 @@ struct Jp2Survey {
   int64_t tiles = 0;
   int palette_channels = 0;  // that an indexed picture becomes; 0: none
   // The most over all headers of what must be held or walked through, for all tiles.
-  int64_t precincts = 0;
-  int64_t code_blocks = 0;
-  int64_t packets = 0;  // precincts times layers
+  double precincts = 0;
+  double code_blocks = 0;
+  double packets = 0;  // precincts times layers
 };
 
 // Ends after time linear in the bytes.

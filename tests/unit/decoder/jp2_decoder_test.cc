@@ -73,6 +73,7 @@ TEST(Jp2DecoderTest, HeadersThatAskForTooMuchAreRefusedBeforeTheyAreObeyed) {
   };
 
   EXPECT_THAT(DecodeAnyWhole(with_side(60000)), is_refused("pixels"));
+  EXPECT_THAT(DecodeAnyWhole(with_side(0xFFFFFFFF)), is_refused("pixels"));
   ByteVector many_tiles = with_side(6000);
   for (size_t at : {siz + 22, siz + 26}) SetBigEndian(at, 4, &many_tiles);
   EXPECT_THAT(DecodeAnyWhole(many_tiles), is_refused("tiles"));
