@@ -12,9 +12,10 @@ set -euo pipefail
 
 build=(
   ca-certificates ccache cmake g++ git ninja-build pkg-config protobuf-compiler
-  protobuf-compiler-grpc libabsl-dev libcivetweb-dev libcli11-dev libcurl4-openssl-dev libfmt-dev
-  libgrpc++-dev libhwy-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev libxxhash-dev
-  nlohmann-json3-dev prometheus-cpp-dev
+  protobuf-compiler-grpc libabsl-dev libavif-dev libcivetweb-dev libcli11-dev libcurl4-openssl-dev
+  libfmt-dev libgif-dev libgrpc++-dev libhwy-dev libjpeg-dev libopenjp2-7-dev libprotobuf-dev
+  libspdlog-dev libspng-dev libtiff-dev libuv1-dev libwebp-dev libxxhash-dev nlohmann-json3-dev
+  prometheus-cpp-dev
 )
 python=(python3 python3-numpy python3-venv)
 test=(

@@ -8,8 +8,8 @@
 //
 // What all decoders agree on: grey becomes three equal channels; alpha and colour keys are dropped;
 // 16 bits become 8 by the high byte; CMYK becomes RGB as in Pillow; ICC profiles and gamma are
-// ignored; pixels are as stored (EXIF orientation is not applied); of several pictures the first
-// counts. What is wrong with a picture depends on its bytes and the box alone.
+// ignored; pixels are as stored (EXIF orientation is told, not applied); of several pictures the
+// first counts. What is wrong with a picture depends on its bytes and the box alone.
 //
 // Adding one: a file `<name>_decoder.cc` that defines a DecoderKind, its line in registry.cc and
 // CMakeLists.txt, and a unit test. tests/conformance/decoder_suite.h runs over every kind.
@@ -35,6 +35,9 @@ using Bytes = std::span<const uint8_t>;
 // Limits of a plan; the same picture is refused or not on every machine.
 struct DecodeLimits {
   int64_t pixels_max = 50'000'000;
+  // For who takes damaged pictures: Decode goes on over damage as far as it can, and returns the
+  // error after the last row that it could make.
+  bool goes_on_over_damage = false;
 };
 
 // Reused for many pictures; each pool thread has its own. Thread-compatible.
@@ -54,6 +57,10 @@ class ImageDecoder {
   // before. Damage below the region's last row is not looked for, except that a JPEG without an
   // end marker after its scan is truncated.
   virtual absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) = 0;
+
+  // Which way up the stored picture is, 1 to 8 as EXIF counts; 1 if it does not say, or says it
+  // wrong. `bytes` are those of the last successful ReadHeader.
+  virtual int Orientation(Bytes) { return 1; }
 };
 
 // A kind of picture. Plain data with static lifetime.

@@ -3,7 +3,7 @@
 // JPEG through libjpeg-turbo, with the settings of Pillow: accurate integer IDCT, smooth chroma.
 //
 // libjpeg goes on over damage with a warning and grey pixels. Here each such warning is an error,
-// since a training run would never notice.
+// since a training run would never notice; where damage is to be taken it is so after the last row.
 
 // clang-format off
 #include <cstdio>  // jpeglib.h needs FILE and size_t, and jerror.h needs jpeglib.h.
@@ -18,6 +18,7 @@
 #include "server/base/check.h"
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
+#include "server/decoder/exif.h"
 #include "server/decoder/jpeg_memory.h"
 #include "server/decoder/jpeg_scan.h"
 #include "server/decoder/size_limits.h"
@@ -51,15 +52,26 @@ bool Matches(Bytes bytes) {
 struct ErrorTrap {
   jpeg_error_mgr base;
   std::jmp_buf back;
+  bool goes_on = false;  // over damage: `code` keeps the first of it
   int code = 0;
   char text[JMSG_LENGTH_MAX] = {};
 };
 
-[[noreturn]] void Leave(j_common_ptr info) {
+void Keep(j_common_ptr info) {
   auto* trap = reinterpret_cast<ErrorTrap*>(info->err);
   trap->code = info->err->msg_code;
   info->err->format_message(info, trap->text);
-  std::longjmp(trap->back, 1);
+}
+
+[[noreturn]] void Leave(j_common_ptr info) {
+  Keep(info);
+  std::longjmp(reinterpret_cast<ErrorTrap*>(info->err)->back, 1);
+}
+
+void LeaveOrGoOn(j_common_ptr info) {
+  const auto* trap = reinterpret_cast<const ErrorTrap*>(info->err);
+  if (!trap->goes_on) Leave(info);
+  if (trap->code == 0) Keep(info);
 }
 
 bool IsHarmless(const jpeg_error_mgr& error) {
@@ -81,22 +93,30 @@ bool IsHarmless(const jpeg_error_mgr& error) {
 
 void OnMessage(j_common_ptr info, int level) {
   const bool is_warning = level < 0;  // The rest are traces.
-  if (is_warning && !IsHarmless(*info->err)) Leave(info);
+  if (is_warning && !IsHarmless(*info->err)) LeaveOrGoOn(info);
 }
 
 void OnText(j_common_ptr) {}
 
 void OnNothing(j_decompress_ptr) {}
 
-// All bytes are in the buffer from the start, so this is the end of them.
+// All bytes are in the buffer from the start, so this is the end of them. Who goes on finds an end
+// marker.
 boolean OnEndOfBytes(j_decompress_ptr info) {
+  static constexpr JOCTET kEnd[] = {0xFF, JPEG_EOI};
   info->err->msg_code = JERR_INPUT_EOF;
-  Leave(reinterpret_cast<j_common_ptr>(info));
+  LeaveOrGoOn(reinterpret_cast<j_common_ptr>(info));
+  info->src->next_input_byte = kEnd;
+  info->src->bytes_in_buffer = sizeof(kEnd);
+  return TRUE;
 }
 
 void OnSkip(j_decompress_ptr info, long count) {
   if (count <= 0) return;
-  if (static_cast<unsigned long>(count) > info->src->bytes_in_buffer) OnEndOfBytes(info);
+  if (static_cast<unsigned long>(count) > info->src->bytes_in_buffer) {
+    OnEndOfBytes(info);
+    return;
+  }
   info->src->next_input_byte += count;
   info->src->bytes_in_buffer -= count;
 }
@@ -180,6 +200,8 @@ class JpegReader {
   absl::Status ReadHeader(Bytes bytes) {
     bytes_ = bytes;
     is_at_scan_ = false;
+    trap_.goes_on = false;
+    trap_.code = 0;
     memory_.Reset();
     info_ = new_info_;
     source_.next_input_byte = bytes.data();
@@ -208,11 +230,17 @@ class JpegReader {
   int height() const { return static_cast<int>(info_.image_height); }
   int width() const { return static_cast<int>(info_.image_width); }
 
+  // To be called before DecodeRows, which then goes on as far as there is something.
+  void GoOnOverDamage() { trap_.goes_on = source_.bytes_in_buffer > 0; }
+
   // What can be told from the markers: whether the picture ends, and what its scans would cost.
   absl::Status CheckScans() {
     const JpegScans scans = SurveyJpegScans({source_.next_input_byte, source_.bytes_in_buffer});
     if (!scans.ends) {
-      return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
+      if (!trap_.goes_on) {
+        return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
+      }
+      source_.bytes_in_buffer = scans.whole_bytes;  // libjpeg would read the end into a table
     }
     // One Huffman scan is fast enough at any size; further ones behind it are not read.
     if (!info_.arith_code && jpeg_has_multiple_scans(&info_) == FALSE) return absl::OkStatus();
@@ -255,7 +283,7 @@ class JpegReader {
     uint8_t* rows[kRowsPerPut];
     for (int i = 0; i < kRowsPerPut; ++i) rows[i] = block + i * row_bytes;
     uint8_t* const first = block + pixel_bytes * (static_cast<size_t>(region.left) - left);
-    return Guard([&] {
+    BATCHD_RETURN_IF_ERROR(Guard([&] {
       while (static_cast<int>(info_.output_scanline) < region.top) {
         jpeg_read_scanlines(&info_, rows, 1);
       }
@@ -270,7 +298,8 @@ class JpegReader {
         sink->PutRows(first, static_cast<ptrdiff_t>(row_bytes), count);
         y += count;
       }
-    });
+    }));
+    return trap_.code == 0 ? absl::OkStatus() : ErrorOf();
   }
 
  private:
@@ -282,6 +311,11 @@ class JpegReader {
       step();
       return absl::OkStatus();
     }
+    return ErrorOf();
+  }
+
+  // Of what the trap has kept.
+  absl::Status ErrorOf() const {
     if (trap_.code == JERR_OUT_OF_MEMORY) {
       return Err(absl::StatusCode::kResourceExhausted, "no memory to decode a JPEG of {}x{} pixels",
                  width(), height());
@@ -306,6 +340,7 @@ class JpegReader {
 
   // A component without a scan would come out flat and in silence.
   absl::Status CheckComponents() const {
+    if (trap_.goes_on) return absl::OkStatus();
     for (int i = 0; i < info_.num_components; ++i) {
       if (info_.comp_info[i].quant_table == nullptr) {
         return SampleErr(SampleReason::kCorrupt, "no scan has colour component {} of {}", i + 1,
@@ -328,6 +363,7 @@ class JpegReader {
 class JpegDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
+    goes_on_over_damage_ = limits.goes_on_over_damage;
     BATCHD_RETURN_IF_ERROR(reader_.ReadHeader(bytes));
     return CheckedSize(reader_.height(), reader_.width(), limits);
   }
@@ -335,12 +371,16 @@ class JpegDecoder final : public ImageDecoder {
   absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) override {
     BATCHD_RETURN_IF_ERROR(reader_.Continue(bytes));
     BATCHD_CHECK(LiesInside(region, {reader_.height(), reader_.width()}));
+    if (goes_on_over_damage_) reader_.GoOnOverDamage();
     BATCHD_RETURN_IF_ERROR(reader_.CheckScans());
     return reader_.DecodeRows(region, scratch, sink);
   }
 
+  int Orientation(Bytes bytes) override { return ExifOrientation(FindJpegExif(bytes)); }
+
  private:
   JpegReader reader_;
+  bool goes_on_over_damage_ = false;
 };
 
 #define BATCHD_TEXT_OF(x) #x

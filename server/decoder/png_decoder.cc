@@ -18,6 +18,7 @@
 #include "server/base/check.h"
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
+#include "server/decoder/exif.h"
 #include "server/decoder/size_limits.h"
 
 namespace batchd {
@@ -40,8 +41,10 @@ uint32_t BigEndian32(const uint8_t* p) {
 // first byte of it is given: a row that has been handed on cannot be taken back.
 class ChunkReader {
  public:
-  explicit ChunkReader(Bytes bytes)
-      : bytes_(bytes), given_until_(std::min(bytes.size(), kSignature.size())) {}
+  ChunkReader(Bytes bytes, bool goes_on_over_damage)
+      : bytes_(bytes),
+        goes_on_over_damage_(goes_on_over_damage),
+        given_until_(std::min(bytes.size(), kSignature.size())) {}
 
   // Copies the next `size` bytes; false once there is nothing more to give, see failure().
   bool Read(uint8_t* out, size_t size) {
@@ -56,11 +59,12 @@ class ChunkReader {
     return true;
   }
 
+  // The first thing that was wrong.
   const std::optional<absl::Status>& failure() const { return failure_; }
 
  private:
   bool Fail(const absl::Status& status) {
-    failure_ = status;
+    if (!failure_.has_value()) failure_ = status;
     return false;
   }
 
@@ -70,8 +74,10 @@ class ChunkReader {
       const size_t left = bytes_.size() - at_;
       const uint8_t* chunk = bytes_.data() + at_;
       if (left < kFrameBytes || BigEndian32(chunk) > left - kFrameBytes) {
-        return Fail(SampleErr(SampleReason::kTruncated, "{} bytes end in the chunk at byte {}",
-                              bytes_.size(), at_));
+        Fail(SampleErr(SampleReason::kTruncated, "{} bytes end in the chunk at byte {}",
+                       bytes_.size(), at_));
+        given_until_ = bytes_.size();
+        return goes_on_over_damage_ && left > kFrameBytes && (chunk[4] & 0x20) == 0;
       }
       const size_t length = BigEndian32(chunk);
       const bool is_critical = (chunk[4] & 0x20) == 0;
@@ -82,9 +88,10 @@ class ChunkReader {
       const uint8_t* type = chunk + 4;
       const uint32_t checksum = crc32(0, type, static_cast<uInt>(4 + length));
       if (checksum != BigEndian32(type + 4 + length)) {
-        return Fail(SampleErr(SampleReason::kCorrupt,
-                              "the chunk at byte {} has the checksum {:08x}, not {:08x}", at_,
-                              checksum, BigEndian32(type + 4 + length)));
+        Fail(SampleErr(SampleReason::kCorrupt,
+                       "the chunk at byte {} has the checksum {:08x}, not {:08x}", at_, checksum,
+                       BigEndian32(type + 4 + length)));
+        if (!goes_on_over_damage_) return false;
       }
       given_until_ = at_ + kFrameBytes + length;
       return true;
@@ -92,6 +99,7 @@ class ChunkReader {
   }
 
   const Bytes bytes_;
+  const bool goes_on_over_damage_;
   size_t at_ = 0;
   size_t given_until_;
   std::optional<absl::Status> failure_;
@@ -105,7 +113,8 @@ int ReadForSpng(spng_ctx*, void* user, void* out, size_t size) {
 // One picture being read; a context of libspng cannot be used again.
 class PngReader {
  public:
-  explicit PngReader(Bytes bytes) : chunks_(bytes), context_(spng_ctx_new(0)) {}
+  explicit PngReader(Bytes bytes, bool goes_on_over_damage = false)
+      : chunks_(bytes, goes_on_over_damage), context_(spng_ctx_new(0)) {}
 
   absl::Status ReadHeader() {
     if (context_ == nullptr) return ErrorOf(SPNG_EMEM);
@@ -130,7 +139,7 @@ class PngReader {
       if (code != SPNG_OK && code != SPNG_EOI) return ErrorOf(code);
       if (y >= region.top) sink->PutRows(row + size_t{3} * region.left, 0, 1);
     }
-    return absl::OkStatus();
+    return chunks_.failure().value_or(absl::OkStatus());
   }
 
   // An interlaced picture has its last row's pixels in all passes.
@@ -142,7 +151,7 @@ class PngReader {
     if (code != SPNG_OK) return ErrorOf(code);
     sink->PutRows(picture + region.top * row_bytes + size_t{3} * region.left,
                   static_cast<ptrdiff_t>(row_bytes), region.height);
-    return absl::OkStatus();
+    return chunks_.failure().value_or(absl::OkStatus());
   }
 
  private:
@@ -172,17 +181,30 @@ class PngReader {
   spng_ihdr header_ = {};
 };
 
-// Holds nothing: every call reads the header, which costs little next to the pixels.
+// The content of the eXIf chunk, empty if there is none. Its checksum does not matter: what is
+// wrong in there is no orientation.
+Bytes FindExif(Bytes bytes) {
+  for (size_t at = kSignature.size(); at + kFrameBytes <= bytes.size();) {
+    const size_t length = BigEndian32(bytes.data() + at);
+    if (length > bytes.size() - at - kFrameBytes) return {};
+    if (std::memcmp(bytes.data() + at + 4, "eXIf", 4) == 0) return bytes.subspan(at + 8, length);
+    at += kFrameBytes + length;
+  }
+  return {};
+}
+
+// Holds nothing of a picture: every call reads the header, which costs little next to the pixels.
 class PngDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
+    goes_on_over_damage_ = limits.goes_on_over_damage;
     PngReader reader(bytes);
     BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
     return CheckedSize(reader.header().height, reader.header().width, limits);
   }
 
   absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) override {
-    PngReader reader(bytes);
+    PngReader reader(bytes, goes_on_over_damage_);
     BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
     const spng_ihdr& header = reader.header();
     BATCHD_CHECK(
@@ -191,6 +213,11 @@ class PngDecoder final : public ImageDecoder {
                ? reader.DecodeByRows(region, scratch, sink)
                : reader.DecodeWhole(region, scratch, sink);
   }
+
+  int Orientation(Bytes bytes) override { return ExifOrientation(FindExif(bytes)); }
+
+ private:
+  bool goes_on_over_damage_ = false;
 };
 
 }  // namespace

@@ -12,10 +12,37 @@ namespace batchd {
 extern const DecoderKind kJpegDecoder;
 extern const DecoderKind kPngDecoder;
 extern const DecoderKind kPnmDecoder;
+extern const DecoderKind kBmpDecoder;
+extern const DecoderKind kGifDecoder;
+extern const DecoderKind kWebpDecoder;
+extern const DecoderKind kTiffDecoder;
+extern const DecoderKind kAvifDecoder;
+extern const DecoderKind kJp2Decoder;
 
 namespace {
 
-constexpr std::array<const DecoderKind*, 3> kKinds = {&kJpegDecoder, &kPngDecoder, &kPnmDecoder};
+constexpr auto kKinds = std::to_array<const DecoderKind*>({
+    &kJpegDecoder,
+    &kPngDecoder,
+    &kPnmDecoder,
+    &kBmpDecoder,
+// What CMake has found a library for.
+#ifdef BATCHD_HAS_GIF
+    &kGifDecoder,
+#endif
+#ifdef BATCHD_HAS_WEBP
+    &kWebpDecoder,
+#endif
+#ifdef BATCHD_HAS_TIFF
+    &kTiffDecoder,
+#endif
+#ifdef BATCHD_HAS_AVIF
+    &kAvifDecoder,
+#endif
+#ifdef BATCHD_HAS_JP2
+    &kJp2Decoder,
+#endif
+});
 
 using namespace std::string_view_literals;
 
@@ -57,23 +84,11 @@ bool HasAt(std::string_view text, size_t offset, std::string_view magic) {
   return text.size() >= offset && text.substr(offset).starts_with(magic);
 }
 
-// "BM" alone also begins words, so the size of the second header is looked at too.
-bool IsBmp(std::string_view text) {
-  constexpr uint8_t kHeaderSizes[] = {12, 16, 40, 52, 56, 64, 108, 124};
-  if (!text.starts_with("BM") || text.size() < 18) return false;
-  if (text.substr(15, 3) != "\0\0\0"sv) return false;
-  for (uint8_t size : kHeaderSizes) {
-    if (static_cast<uint8_t>(text[14]) == size) return true;
-  }
-  return false;
-}
-
 // The name of a known format, or "".
 std::string_view KnownFormatName(std::string_view text) {
   for (const KnownFormat& format : kKnownFormats) {
     if (HasAt(text, format.offset, format.magic)) return format.name;
   }
-  if (IsBmp(text)) return "BMP";
   // Markup may begin with a declaration and comments of any length; a picture's first tag comes
   // early.
   constexpr size_t kMarkupBytes = 1024;

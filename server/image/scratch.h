@@ -21,9 +21,10 @@ enum class ScratchArea : int {
   kResample,
   kWeights,
   kRows,
-  kDecoder
+  kDecoder,
+  kUpright
 };
-inline constexpr int kScratchAreaCount = 7;
+inline constexpr int kScratchAreaCount = 8;
 
 // Thread-compatible: each pool thread owns one.
 class Scratch {

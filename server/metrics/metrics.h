@@ -52,6 +52,7 @@ class Metrics {
   std::shared_ptr<const Job> ForJob(std::string_view job);
 
   prometheus::Counter* samples_decoded;  // batchd_samples_decoded_total
+  prometheus::Counter* samples_damaged;  // batchd_samples_damaged_total
   prometheus::Histogram* stage_duration[kStageCount];
   prometheus::Gauge* sessions;              // batchd_sessions
   prometheus::Gauge* slabs_free;            // batchd_slabs{state="free"}

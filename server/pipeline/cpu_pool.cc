@@ -127,11 +127,13 @@ absl::Status RowMaker::MakeColumns(const RowTask& task, Bytes bytes) {
                     .occurrence = row.occurrence,
                     .epoch = static_cast<uint32_t>(task.batch->address().epoch)};
   worker_.decode_time = worker_.transform_time = Duration(0);
+  worker_.damaged_count = 0;
   for (int i = 0; i < plan.pipeline->column_count(); ++i) {
     BATCHD_RETURN_IF_ERROR(
         plan.pipeline->column(i).MakeRow(plan.pipeline->dataset(), bytes, key, &worker_,
                                          plan.layout.row(task.batch->slab(), i, task.row)));
   }
+  if (worker_.damaged_count > 0) Add(metrics_->samples_damaged);
   if (plan.pipeline->needs_bytes()) {
     Observe(metrics_->stage_duration[static_cast<int>(Stage::kDecode)],
             ToSeconds(worker_.decode_time));

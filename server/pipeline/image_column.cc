@@ -11,6 +11,7 @@
 #include "server/base/check.h"
 #include "server/base/clock.h"
 #include "server/base/status.h"
+#include "server/image/orientation.h"
 #include "server/image/row_pipeline.h"
 #include "server/pipeline/column.h"
 
@@ -27,6 +28,7 @@ constexpr double kPixelsMax = 4294836225.0;  // 65535 x 65535, the largest JPEG
 // the larger of the resize's input and output.
 constexpr int64_t kCoefficientBytesPerPixel = 2 * 4;
 constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
+constexpr uint8_t kMissing = 128;  // rows that a damaged picture lacks, as libjpeg fills them
 // Tables of a resize: at most 2 * 3 * 65535 + 5 * 65535 weights for each side, and the decoder's
 // rows.
 constexpr int64_t kTableBytes = int64_t{16} << 20;
@@ -47,7 +49,18 @@ const Schema& GetSchema() {
                   .sentence = "The most bytes a sample may have; above it is too_large.",
                   .default_value = 67108864,
                   .min = 1,
-                  .max = 4294967296.0}}};
+                  .max = 4294967296.0},
+                 {.name = "orientation",
+                  .type = ParamType::kString,
+                  .sentence = "Pixels as they are stored, or turned upright as EXIF says.",
+                  .default_value = "stored",
+                  .choices = {"stored", "upright"}},
+                 {.name = "damaged",
+                  .type = ParamType::kString,
+                  .sentence = "What a truncated or corrupt picture is: a bad sample, or one whose "
+                              "good rows are taken and the rest is grey, and counted.",
+                  .default_value = "raise",
+                  .choices = {"raise", "accept"}}}};
   return *schema;
 }
 
@@ -72,7 +85,7 @@ class RowWriter final : public RowSink {
   int rows_ = 0;
 };
 
-// Adds up the time that is spent behind it.
+// Where a decoder's rows arrive: adds up the time that is spent behind it, and counts them.
 class TimedSink final : public RowSink {
  public:
   TimedSink(RowSink* next, Duration* spent) : next_(next), spent_(spent) {}
@@ -80,12 +93,21 @@ class TimedSink final : public RowSink {
     const TimePoint started = Clock::Real()->Now();
     next_->PutRows(rgb, stride_bytes, row_count);
     *spent_ += Clock::Real()->Now() - started;
+    rows_ += row_count;
   }
+  int rows() const { return rows_; }
 
  private:
   RowSink* const next_;
   Duration* const spent_;
+  int rows_ = 0;
 };
+
+// Whether what is wrong with a picture may leave good rows.
+bool IsDamage(const absl::Status& status) {
+  const std::optional<SampleReason> reason = SampleReasonOf(status);
+  return reason == SampleReason::kTruncated || reason == SampleReason::kCorrupt;
+}
 
 // A large picture's share of the scratch budget. What threads keep for small ones is not counted.
 class ScratchShare {
@@ -113,14 +135,25 @@ struct Step {
 
 int64_t PixelsOf(ImageSize size) { return int64_t{size.height} * size.width; }
 
+// A picture whose header has been read.
+struct OpenedPicture {
+  ImageDecoder* decoder;
+  Bytes bytes;
+  ImageSize stored;
+  int orientation;  // 1 unless it is to be turned upright
+
+  ImageSize size() const { return UprightSize(stored, orientation); }
+};
+
 class ImageColumn : public ColumnPlan {
  public:
   ImageColumn(std::string path, std::vector<Step> steps, const DecodeLimits& limits,
-              int64_t encoded_bytes_max)
+              int64_t encoded_bytes_max, bool upright)
       : path_(std::move(path)),
         steps_(std::move(steps)),
         limits_(limits),
-        encoded_bytes_max_(encoded_bytes_max) {}
+        encoded_bytes_max_(encoded_bytes_max),
+        upright_(upright) {}
 
   // Runs the operations' Prepare; `operations` are those of steps_, for their paths.
   absl::Status Prepare(const std::string& name, std::span<const CheckedOperation> operations);
@@ -136,18 +169,21 @@ class ImageColumn : public ColumnPlan {
   }
 
  private:
-  absl::StatusOr<ImageDecoder*> FindDecoder(Bytes bytes, Worker* worker) const;
+  absl::StatusOr<OpenedPicture> Open(Bytes bytes, Worker* worker) const;
   absl::StatusOr<GeometryPlan> PlanGeometry(ImageSize picture, DrawKey key) const;
   absl::StatusOr<ImageSize> ProbeSample(const Dataset& dataset, int64_t ordinal,
                                         Worker* worker) const;
   absl::Status WrongSize(const Dataset& dataset, const DrawKey& key, ImageSize size) const;
-  absl::Status DecodeAndTransform(ImageDecoder* decoder, const GeometryPlan& plan, Bytes bytes,
+  absl::Status DecodeAndTransform(const OpenedPicture& picture, const GeometryPlan& plan,
                                   Worker* worker, uint8_t* out) const;
+  absl::Status AcceptDamage(const absl::Status& status, const Box& region, TimedSink* sink,
+                            Worker* worker) const;
 
   const std::string path_;
   const std::vector<Step> steps_;
   const DecodeLimits limits_;
   const int64_t encoded_bytes_max_;
+  const bool upright_;
   RowFormat format_;
   ValueTable table_;
   ImageSize size_;
@@ -216,24 +252,26 @@ absl::StatusOr<ImageSize> ImageColumn::ProbeSample(const Dataset& dataset, int64
   dataset.Locate(ordinal, &worker->location);
   BATCHD_RETURN_IF_ERROR(dataset.source()->Read(
       worker->location, static_cast<size_t>(encoded_bytes_max_), &worker->encoded));
-  const Bytes bytes = worker->encoded.bytes();
-  BATCHD_ASSIGN_OR_RETURN(ImageDecoder* const decoder, FindDecoder(bytes, worker));
-  BATCHD_ASSIGN_OR_RETURN(const ImageSize picture, decoder->ReadHeader(bytes, limits_));
+  BATCHD_ASSIGN_OR_RETURN(const OpenedPicture picture, Open(worker->encoded.bytes(), worker));
   // What is drawn at random has a fixed size, so that any seed gives this one.
   DrawKey key;
   key.ordinal = static_cast<uint64_t>(ordinal);
-  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture, key));
+  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture.size(), key));
   return plan.output();
 }
 
-absl::StatusOr<ImageDecoder*> ImageColumn::FindDecoder(Bytes bytes, Worker* worker) const {
+absl::StatusOr<OpenedPicture> ImageColumn::Open(Bytes bytes, Worker* worker) const {
   // The plan's limit on bytes in flight is that of its most generous column.
   if (static_cast<int64_t>(bytes.size()) > encoded_bytes_max_) {
     return SampleErr(SampleReason::kTooLarge,
                      "{} bytes; at most {} (max_encoded_bytes of DecodeImage)", bytes.size(),
                      encoded_bytes_max_);
   }
-  return worker->decoders.For(bytes);
+  OpenedPicture picture = {.bytes = bytes, .orientation = 1};
+  BATCHD_ASSIGN_OR_RETURN(picture.decoder, worker->decoders.For(bytes));
+  BATCHD_ASSIGN_OR_RETURN(picture.stored, picture.decoder->ReadHeader(bytes, limits_));
+  if (upright_) picture.orientation = picture.decoder->Orientation(bytes);
+  return picture;
 }
 
 absl::StatusOr<GeometryPlan> ImageColumn::PlanGeometry(ImageSize picture, DrawKey key) const {
@@ -266,34 +304,52 @@ absl::Status ImageColumn::WrongSize(const Dataset& dataset, const DrawKey& key,
 
 absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const DrawKey& key,
                                   Worker* worker, uint8_t* out) const {
-  BATCHD_ASSIGN_OR_RETURN(ImageDecoder* const decoder, FindDecoder(bytes, worker));
-  BATCHD_ASSIGN_OR_RETURN(const ImageSize picture, decoder->ReadHeader(bytes, limits_));
-  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture, key));
+  BATCHD_ASSIGN_OR_RETURN(const OpenedPicture picture, Open(bytes, worker));
+  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture.size(), key));
   if (plan.output() != size_) return WrongSize(dataset, key, plan.output());
-  int64_t pixels = PixelsOf(picture);
+  int64_t pixels = PixelsOf(picture.stored);
   for (int i = 0; i < plan.stage_count(); ++i) {
     pixels = std::max(pixels, PixelsOf(plan.stage(i).output()));
   }
   const ScratchShare share(worker->scratch_gate,
                            pixels * (kCoefficientBytesPerPixel + kPictureBytesPerPixel));
-  const absl::Status made = DecodeAndTransform(decoder, plan, bytes, worker, out);
+  const absl::Status made = DecodeAndTransform(picture, plan, worker, out);
   worker->scratch.ReleaseLarge();
   return made;
 }
 
-absl::Status ImageColumn::DecodeAndTransform(ImageDecoder* decoder, const GeometryPlan& plan,
-                                             Bytes bytes, Worker* worker, uint8_t* out) const {
+absl::Status ImageColumn::DecodeAndTransform(const OpenedPicture& picture, const GeometryPlan& plan,
+                                             Worker* worker, uint8_t* out) const {
   const TimePoint started = Clock::Real()->Now();
   Duration transform_time(0);
   RowWriter writer(table_, format_.layout, size_, out);
   RowPipeline pipeline(plan, &writer, &worker->scratch);
-  TimedSink sink(&pipeline, &transform_time);
+  std::optional<UprightRows> turned;
+  if (picture.orientation != 1) {
+    turned.emplace(picture.orientation, picture.stored, pipeline.region(), &pipeline,
+                   &worker->scratch);
+  }
+  const Box& region = turned.has_value() ? turned->region() : pipeline.region();
+  TimedSink sink(turned.has_value() ? static_cast<RowSink*>(&*turned) : &pipeline, &transform_time);
   transform_time += Clock::Real()->Now() - started;
-  const absl::Status decoded = decoder->Decode(bytes, pipeline.region(), &worker->scratch, &sink);
+  absl::Status decoded = picture.decoder->Decode(picture.bytes, region, &worker->scratch, &sink);
+  if (!decoded.ok()) decoded = AcceptDamage(decoded, region, &sink, worker);
   worker->transform_time += transform_time;
   worker->decode_time += Clock::Real()->Now() - started - transform_time;
   BATCHD_RETURN_IF_ERROR(decoded);
   BATCHD_CHECK(writer.done());
+  return absl::OkStatus();
+}
+
+// The rows that have not come, in grey; the error stays if it is no damage, or not one row is good.
+absl::Status ImageColumn::AcceptDamage(const absl::Status& status, const Box& region,
+                                       TimedSink* sink, Worker* worker) const {
+  if (!limits_.goes_on_over_damage || !IsDamage(status) || sink->rows() == 0) return status;
+  const size_t row_bytes = size_t{kChannels} * region.width;
+  uint8_t* const grey = worker->scratch.Get(ScratchArea::kDecoder, row_bytes);
+  std::memset(grey, kMissing, row_bytes);
+  while (sink->rows() < region.height) sink->PutRows(grey, 0, 1);
+  ++worker->damaged_count;
   return absl::OkStatus();
 }
 
@@ -314,7 +370,8 @@ absl::StatusOr<std::vector<Step>> MakeSteps(std::span<const CheckedOperation> op
 
 absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset) {
   const Json& arguments = column.operations[0].arguments;
-  const DecodeLimits limits = {.pixels_max = arguments["max_pixels"].get<int64_t>()};
+  const DecodeLimits limits = {.pixels_max = arguments["max_pixels"].get<int64_t>(),
+                               .goes_on_over_damage = arguments["damaged"] == "accept"};
   MadeColumn made;
   made.encoded_bytes_max = arguments["max_encoded_bytes"].get<int64_t>();
   made.scratch_bytes_max =
@@ -322,7 +379,8 @@ absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& data
   const auto operations = std::span(column.operations).subspan(1);
   BATCHD_ASSIGN_OR_RETURN(std::vector<Step> steps, MakeSteps(operations));
   auto plan =
-      std::make_unique<ImageColumn>(column.path, std::move(steps), limits, made.encoded_bytes_max);
+      std::make_unique<ImageColumn>(column.path, std::move(steps), limits, made.encoded_bytes_max,
+                                    arguments["orientation"] == "upright");
   BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, operations));
   BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
   made.plan = std::move(plan);

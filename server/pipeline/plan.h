@@ -47,6 +47,8 @@ struct Worker {
   // Time spent by the last MakeRow calls, for the stage metrics; the caller resets them.
   Duration decode_time{0};
   Duration transform_time{0};
+  // Damaged pictures that the last MakeRow calls have taken; the caller resets it.
+  int damaged_count = 0;
 };
 
 // How one column is made. Immutable: thread-safe.

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "tests/conformance/decoder_suite.h"
+#include "tests/conformance/format_pictures.h"
 
 namespace {
 std::atomic<int64_t> new_call_count{0};
@@ -44,6 +45,22 @@ std::vector<DecoderCase> AllCases() {
     if (kind->name == "jpeg") c.pictures = JpegPictures;
     if (kind->name == "png") c.pictures = PngPictures;
     if (kind->name == "pnm") c.pictures = PnmPictures;
+    if (kind->name == "bmp") c.pictures = BmpPictures;
+#ifdef BATCHD_HAS_GIF
+    if (kind->name == "gif") c.pictures = GifPictures;
+#endif
+#ifdef BATCHD_HAS_WEBP
+    if (kind->name == "webp") c.pictures = WebpPictures;
+#endif
+#ifdef BATCHD_HAS_TIFF
+    if (kind->name == "tiff") c.pictures = TiffPictures;
+#endif
+#ifdef BATCHD_HAS_AVIF
+    if (kind->name == "avif") c.pictures = AvifPictures;
+#endif
+#ifdef BATCHD_HAS_JP2
+    if (kind->name == "jp2") c.pictures = Jp2Pictures;
+#endif
     cases.push_back(c);
   }
   return cases;

@@ -46,12 +46,28 @@ def pictures(folder: pathlib.Path, cases: pathlib.Path | None) -> None:
         + [encoded(deep, "PNG")],
         "pnm": [encoded(rgb, "PPM"), encoded(rgb.convert("L"), "PPM"), encoded(deep, "PPM"),
                 b"P6 # a comment\n2 1 # more\n7\n123456"],
+        "bmp": [encoded(rgb.convert(mode), "BMP") for mode in ("1", "L", "P", "RGB", "RGBA")],
+        "gif": [encoded(rgb.convert("P"), "GIF", interlace=i) for i in (0, 1)],
+        "webp": [encoded(rgb, "WEBP"), encoded(rgb, "WEBP", lossless=True),
+                 encoded(rgb.convert("RGBA"), "WEBP", lossless=True),
+                 encoded(rgb, "WEBP", save_all=True, append_images=[rgb.rotate(180)])],
+        "tiff": [encoded(rgb, "TIFF", compression=c)
+                 for c in ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg")]
+        + [encoded(rgb.convert(mode), "TIFF") for mode in ("1", "P", "CMYK", "LA")]
+        + [encoded(rgb.convert("1"), "TIFF", compression="group4")],
+        "avif": [encoded(rgb, "AVIF", subsampling=s, quality=30) for s in ("4:4:4", "4:2:0")]
+        + [encoded(rgb.convert("RGBA"), "AVIF", quality=30)],
+        "jp2": [encoded(rgb, "JPEG2000"), encoded(rgb.convert("LA"), "JPEG2000"),
+                encoded(rgb, "JPEG2000", irreversible=True, tile_size=(16, 16), no_jp2=True)],
     }
+    starts = {"jpeg": (0, b"\xff\xd8"), "png": (1, b"PNG"), "bmp": (0, b"BM"), "gif": (0, b"GIF8"),
+              "webp": (8, b"WEBP"), "tiff": (0, b"II*"), "avif": (4, b"ftypavi"),
+              "jp2": (4, b"jP  ")}
     for path in sorted(cases.glob("images/*")) if cases else ():
         data = path.read_bytes()
-        kind = "jpeg" if data[:2] == b"\xff\xd8" else "png" if data[1:4] == b"PNG" else None
-        if kind and len(data) <= CASE_BYTES_MAX:
-            all_of[kind].append(data)
+        for kind, (at, start) in starts.items():
+            if data[at:].startswith(start) and len(data) <= CASE_BYTES_MAX:
+                all_of[kind].append(data)
     for target, some in all_of.items():
         for number, data in enumerate(some):
             write(folder, target, CHOICES[number % len(CHOICES)] + data)

@@ -25,7 +25,7 @@ class Rows final : public RowSink {
  public:
   explicit Rows(int width) : row_bytes_(size_t{3} * width) {}
   void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
-    for (int i = 0; i < row_count; ++i, rgb += stride_bytes) {
+    for (int y = 0; y < row_count; ++y, rgb += stride_bytes) {
       bytes.insert(bytes.end(), rgb, rgb + row_bytes_);
     }
   }
@@ -38,16 +38,21 @@ class Rows final : public RowSink {
 struct World {
   std::shared_ptr<const Dataset> dataset = std::make_shared<MemoryDataset>(
       std::vector<MemorySample>{{.name = "a", .bytes = {}, .label = 0}});
-  std::shared_ptr<const PipelinePlan> plan;
+  std::shared_ptr<const PipelinePlan> plans[2];
   Worker worker;
 
   World() {
-    const PipelineSpec spec = {{{"image",
-                                 {{"DecodeImage", {{"max_pixels", kPixelsMax}}},
-                                  {"RandomResizedCrop", {{"size", kSide}}},
-                                  {"RandomHorizontalFlip", Json::object()},
-                                  {"ToTensor", Json::object()}}}}};
-    plan = PipelinePlan::Compile(spec, dataset).value();
+    const Json options[2] = {
+        {{"max_pixels", kPixelsMax}},
+        {{"max_pixels", kPixelsMax}, {"orientation", "upright"}, {"damaged", "accept"}}};
+    for (int i = 0; i < 2; ++i) {
+      const PipelineSpec spec = {{{"image",
+                                   {{"DecodeImage", options[i]},
+                                    {"RandomResizedCrop", {{"size", kSide}}},
+                                    {"RandomHorizontalFlip", Json::object()},
+                                    {"ToTensor", Json::object()}}}}};
+      plans[i] = PipelinePlan::Compile(spec, dataset).value();
+    }
   }
 };
 
@@ -108,9 +113,9 @@ void CheckRegion(World* world, Bytes bytes, const uint8_t* choice) {
 void MakeRow(World* world, Bytes bytes, const uint8_t* choice) {
   DrawKey key;
   std::memcpy(&key.ordinal, choice, 4);
-  std::vector<uint8_t> row(static_cast<size_t>(world->plan->shapes()[0].row_size_bytes));
-  CheckError(
-      world->plan->column(0).MakeRow(*world->dataset, bytes, key, &world->worker, row.data()));
+  const PipelinePlan& plan = *world->plans[choice[5] % 2];
+  std::vector<uint8_t> row(static_cast<size_t>(plan.shapes()[0].row_size_bytes));
+  CheckError(plan.column(0).MakeRow(*world->dataset, bytes, key, &world->worker, row.data()));
 }
 
 }  // namespace

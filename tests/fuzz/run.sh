@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit 1
 seconds=${1:-30}
 shift || true
 targets=("$@")
-[ "${#targets[@]}" -gt 0 ] || targets=(datagrams pipeline index jpeg png pnm)
+[ "${#targets[@]}" -gt 0 ] || targets=(datagrams pipeline index jpeg png pnm bmp gif webp tiff avif jp2)
 declare -A dictionary=([datagrams]=json [pipeline]=json [jpeg]=jpeg [png]=png [pnm]=pnm)
 bin=$PWD/build/asan/tests/fuzz
 export ASAN_OPTIONS=abort_on_error=1:detect_leaks=1:allocator_may_return_null=1

@@ -24,9 +24,11 @@ __all__ = [
     "ToTensor",
 ]
 
+DamagedName = Literal["raise", "accept"]
 DtypeName = Literal["uint8", "float16", "bfloat16", "float32"]
 InterpolationName = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 LayoutName = Literal["NCHW", "NHWC"]
+OrientationName = Literal["stored", "upright"]
 
 
 class Cast(Operation):
@@ -59,13 +61,32 @@ class DecodeImage(Operation):
         max_pixels: The most pixels a picture may have, as stored and after each operation; above it
             is too_large. 1 to 4294836225.
         max_encoded_bytes: The most bytes a sample may have; above it is too_large. 1 to 4294967296.
+        orientation: Pixels as they are stored, or turned upright as EXIF says.
+        damaged: What a truncated or corrupt picture is: a bad sample, or one whose good rows are
+            taken and the rest is grey, and counted.
     """
 
-    def __init__(self, max_pixels: int = 50000000, max_encoded_bytes: int = 67108864) -> None:
+    def __init__(
+        self,
+        max_pixels: int = 50000000,
+        max_encoded_bytes: int = 67108864,
+        orientation: OrientationName = "stored",
+        damaged: DamagedName = "raise",
+    ) -> None:
         super().__init__(
             "DecodeImage",
-            {"max_pixels": max_pixels, "max_encoded_bytes": max_encoded_bytes},
-            {"max_pixels": 50000000, "max_encoded_bytes": 67108864},
+            {
+                "max_pixels": max_pixels,
+                "max_encoded_bytes": max_encoded_bytes,
+                "orientation": orientation,
+                "damaged": damaged,
+            },
+            {
+                "max_pixels": 50000000,
+                "max_encoded_bytes": 67108864,
+                "orientation": "stored",
+                "damaged": "raise",
+            },
         )
 
 
