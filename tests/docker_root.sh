@@ -25,8 +25,10 @@ daemon=
 cleanup() {
   if [ -n "$daemon" ]; then kill "$daemon" 2> /dev/null || true; wait "$daemon" || true; fi
   if mountpoint -q "$root"; then umount -l "$root"; fi
-  for each in "$work"/stage*; do remove_root "$each"; done
-  rm -rf "$work"
+  for each in "$work"/empty "$work"/stage*; do
+    if ! remove_root "$each"; then return; fi
+  done
+  rm -rf --one-file-system "$work"
 }
 trap cleanup EXIT
 
