@@ -67,7 +67,12 @@ in_root() {
   env -i "${root_variables[@]}" chroot "$root" "$@"
 }
 
+# Only what has no mount in it any more: a compiler cache may be on the same file system.
 remove_root() {
   unmount_root "$1"
+  if grep -qF " $1/" /proc/self/mounts; then
+    echo "$0: there are still mounts below $1: not removed" >&2
+    return 1
+  fi
   rm -rf --one-file-system "$1"
 }
