@@ -4,7 +4,8 @@
 # tests/fuzz/run.sh [SECONDS [TARGET...]]: builds the fuzz targets (clang 14, ASan, UBSan, libFuzzer)
 # and runs all of them at once for that long, 30 s if nothing is said, each from its kept corpus.
 # What breaks one is left in build/fuzz/<target>/, and the line that replays it is printed. New
-# inputs that reach more code are in build/fuzz/<target>/corpus.
+# inputs that reach more code are in build/fuzz/<target>/corpus. BATCHD_FUZZ_SEED is libFuzzer's seed:
+# 1 if nothing is said, so that a run of the tests tries the same on each day, or 0 for one at random.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 seconds=${1:-30}
@@ -27,7 +28,8 @@ for target in "${targets[@]}"; do
   folder=build/fuzz/$target
   rm -rf "$folder/corpus"
   mkdir -p "$folder/corpus"
-  arguments=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=4096
+  arguments=(-seed="${BATCHD_FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=30
+             -rss_limit_mb=2048 -max_len=4096
              -print_final_stats=1 -artifact_prefix="$folder/")
   if [ -n "${dictionary[$target]:-}" ]; then
     arguments+=(-dict="tests/fuzz/dict/${dictionary[$target]}.dict")
