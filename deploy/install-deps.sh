@@ -13,13 +13,14 @@ set -euo pipefail
 build=(
   ca-certificates ccache cmake g++ git ninja-build pkg-config protobuf-compiler
   protobuf-compiler-grpc libabsl-dev libcivetweb-dev libcli11-dev libcurl4-openssl-dev libfmt-dev
-  libgrpc++-dev libhwy-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev libxxhash-dev
-  nlohmann-json3-dev prometheus-cpp-dev
+  libgrpc++-dev libhwy-dev libjpeg-dev libprotobuf-dev libspdlog-dev libspng-dev libuv1-dev
+  libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev
 )
 python=(python3 python3-numpy python3-venv)
 test=(
-  # promtool is part of prometheus; systemd-analyze and others of systemd
-  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev prometheus
+  # make builds the C++ client's examples outside the tree; promtool is part of prometheus,
+  # systemd-analyze and others of systemd
+  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev make prometheus
   python3-seccomp python3-torch shellcheck systemd
 )
 
