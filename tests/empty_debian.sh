@@ -25,6 +25,7 @@ make_root() {
     grep -v security | head -1)
   debootstrap --variant=minbase --include=ca-certificates bookworm "$root" \
     "${mirror:-http://deb.debian.org/debian}"
+  chmod 755 "$root"  # other users' way to everything in it
 
   # The way to the registries.
   rm -rf "$root/etc/apt/sources.list" "$root/etc/apt/sources.list.d" "$root/etc/apt/apt.conf.d"

@@ -15,7 +15,7 @@ trap 'remove_root "$root"' EXIT
 make_root "$root"
 
 git clone -q . "$root/src/batchd"
-if [ -d ../shared ]; then cp -a ../shared "$root/src/shared"; fi
+if [ -d ../shared ]; then cp -aL ../shared "$root/src/shared"; fi
 
 inside() { in_root "$root" bash -c "cd /src/batchd && $1"; }
 {
