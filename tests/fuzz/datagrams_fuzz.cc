@@ -42,7 +42,7 @@ constexpr int kSteps = 8;
 constexpr int kAwaitsMax = 4;
 constexpr size_t kSlots = 4;  // of the corpus' sessions
 constexpr int kAwaitMilliseconds = 20;
-constexpr int kEndMilliseconds = 5'000;
+constexpr int kEndMilliseconds = 30'000;
 constexpr int kInputsPerLook = 256;
 
 struct World {

@@ -28,7 +28,7 @@ for target in "${targets[@]}"; do
   folder=build/fuzz/$target
   rm -rf "$folder/corpus"
   mkdir -p "$folder/corpus"
-  arguments=(-seed="${BATCHD_FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=30
+  arguments=(-seed="${BATCHD_FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=60
              -rss_limit_mb=2048 -max_len=4096
              -print_final_stats=1 -artifact_prefix="$folder/")
   if [ -n "${dictionary[$target]:-}" ]; then

@@ -255,7 +255,7 @@ class FakeDaemon:
             self.counts[name] += 1
             self.changed.notify_all()
 
-    def wait_for(self, name: str, count: int = 1, timeout: float = 10.0) -> None:
+    def wait_for(self, name: str, count: int = 1, timeout: float = 60.0) -> None:
         with self.lock:
             if not self.changed.wait_for(lambda: self.counts[name] >= count, timeout):
                 raise AssertionError(f"{name}: {self.counts[name]} of {count} after {timeout} s")
