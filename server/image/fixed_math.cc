@@ -68,6 +68,93 @@ double SinOfQuarters(double x, int64_t quarters) {
   }
 }
 
+// A number as the exact sum of two doubles, of which `high` is the sum rounded: some 100 bits.
+struct Wide {
+  double high = 0;
+  double low = 0;
+};
+
+// |a| >= |b|, or a is 0.
+Wide Normalized(double a, double b) {
+  const double sum = a + b;
+  return {sum, b - (sum - a)};
+}
+
+Wide ExactSum(double a, double b) {
+  const double sum = a + b;
+  const double b_part = sum - a;
+  return {sum, (a - (sum - b_part)) + (b - b_part)};
+}
+
+// By halves of 26 bits, whose products are exact.
+Wide ExactProduct(double a, double b) {
+  constexpr double kSplit = 134217729.0;  // 2^27 + 1
+  const double a_scaled = kSplit * a, b_scaled = kSplit * b;
+  const double a_high = a_scaled - (a_scaled - a), b_high = b_scaled - (b_scaled - b);
+  const double a_low = a - a_high, b_low = b - b_high;
+  const double product = a * b;
+  const double missing = ((a_high * b_high - product) + a_high * b_low + a_low * b_high);
+  return {product, missing + a_low * b_low};
+}
+
+Wide operator-(Wide a) { return {-a.high, -a.low}; }
+
+Wide operator+(Wide a, Wide b) {
+  const Wide sum = ExactSum(a.high, b.high);
+  return Normalized(sum.high, sum.low + (a.low + b.low));
+}
+
+Wide operator*(Wide a, Wide b) {
+  const Wide product = ExactProduct(a.high, b.high);
+  return Normalized(product.high, product.low + (a.high * b.low + a.low * b.high));
+}
+
+Wide operator/(Wide a, Wide b) {
+  const double first = a.high / b.high;
+  const Wide rest = a + -(Wide{first} * b);
+  const double second = rest.high / b.high;
+  const Wide last = rest + -(Wide{second} * b);
+  return Normalized(first, second) + Wide{last.high / b.high};
+}
+
+// sin and cos of a Wide within [-0.8, 0.8]: Taylor series, to below 2^-100.
+struct SinCos {
+  Wide sin;
+  Wide cos;
+};
+SinCos WideSinCosKernel(Wide r) {
+  Wide term = {1.0};
+  SinCos result = {{}, term};
+  for (int n = 1; n <= 27; ++n) {  // the next one is below 0.8^28 / 28! = 2^-107
+    term = term * r / Wide{static_cast<double>(n)};
+    Wide& sum = n % 2 == 0 ? result.cos : result.sin;
+    sum = sum + (n % 4 >= 2 ? -term : term);
+  }
+  return result;
+}
+
+SinCos WideSinCos(double x) {
+  BATCHD_CHECK(x >= -1000.0 && x <= 1000.0);
+  // pi/2 in three parts: the products of the first two and a small integer are exact.
+  constexpr double kHalfPi1 = 0x1.921fb544p+0;
+  constexpr double kHalfPi2 = 0x1.0b4611a6p-34;
+  constexpr double kHalfPi3 = 0x1.3198a2e037073p-69;
+  const auto n = static_cast<int64_t>(x * kTwoOverPi + (x < 0 ? -0.5 : 0.5));
+  const auto k = static_cast<double>(n);
+  const Wide r = ((Wide{x} + Wide{-k * kHalfPi1}) + Wide{-k * kHalfPi2}) + Wide{-k * kHalfPi3};
+  const SinCos first = WideSinCosKernel(r);
+  switch (n & 3) {
+    case 0:
+      return first;
+    case 1:
+      return {first.cos, -first.sin};
+    case 2:
+      return {-first.sin, -first.cos};
+    default:
+      return {-first.cos, first.sin};
+  }
+}
+
 }  // namespace
 
 double FixedSin(double x) { return SinOfQuarters(x, 0); }
@@ -116,6 +203,46 @@ double FixedLog(double x) {
   const auto k = static_cast<double>(exponent);
   const double tail = s * (2.0 * z * p - f);
   return k * kLn2High + (f + (tail + k * kLn2Low));
+}
+
+double NearestSin(double x) { return WideSinCos(x).sin.high; }
+double NearestCos(double x) { return WideSinCos(x).cos.high; }
+
+double NearestTan(double x) {
+  const SinCos of = WideSinCos(x);
+  return (of.sin / of.cos).high;
+}
+
+double NearestArctan(double x) {
+  BATCHD_CHECK(x >= -1e6 && x <= 1e6);
+  // atan x = y + atan((x cos y - sin y) / (cos y + x sin y)) for any y. Newton's steps, of which
+  // each doubles the bits, bring y close; what then is left is its own arctangent.
+  double y = x > 1 ? 0x1.921fb54442d18p+0 - 1 / x : x < -1 ? -0x1.921fb54442d18p+0 - 1 / x : x;
+  for (int i = 0; i < 4; ++i) {
+    const double s = FixedSin(y), c = FixedCos(y);
+    y += (x * c - s) / (c + x * s);
+  }
+  const SinCos of = WideSinCos(y);
+  const Wide rest = (Wide{x} * of.cos + -of.sin) / (of.cos + Wide{x} * of.sin);
+  return (Wide{y} + rest).high;
+}
+
+double RoundTo15Decimals(double x) {
+  BATCHD_CHECK(x >= -1.0 && x <= 1.0);
+  const double size = x < 0 ? -x : x;
+  if (size < 1e-16) return 0.0;
+  // size = mantissa / 2^shift; mantissa * 10^15 is exact in 128 bits.
+  const auto bits = std::bit_cast<uint64_t>(size);
+  const int shift = 1075 - static_cast<int>(bits >> 52);
+  const uint64_t mantissa = (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
+  __extension__ using Wide128 = unsigned __int128;
+  const Wide128 scaled = Wide128{mantissa} * 1000000000000000u;
+  const Wide128 unit = Wide128{1} << shift;
+  auto whole = static_cast<uint64_t>(scaled >> shift);
+  const Wide128 twice_rest = (scaled & (unit - 1)) * 2;
+  if (twice_rest > unit || (twice_rest == unit && (whole & 1) != 0)) ++whole;
+  const double rounded = static_cast<double>(whole) / 1e15;
+  return x < 0 ? -rounded : rounded;
 }
 
 int RoundHalfEven(double x) {

@@ -3,6 +3,9 @@
 // Rotation and affine maps of 8-bit RGB pictures, as Pillow 13 computes them for torchvision's
 // rotate and affine. Which pixels are taken is decided in doubles and 16.16 fixed point, in
 // Pillow's order; sines come from fixed_math.h, so that the bytes are the same on every machine.
+// Where the C library that Python uses is off the nearest double in a sine's last bit, a place on
+// the border between two levels may fall to the other side: measured, 1 affine picture in 100 and
+// 1 of its values in 100,000, by one level; nearest and rotation never.
 //
 // Pure functions: thread-safe. None allocates.
 
@@ -35,9 +38,9 @@ struct Rotation {
   ImageSize size;  // of the output
 };
 
-// `degrees` counter-clockwise, |degrees| <= 1e6, about `center` or else the middle. With `expand`
-// the output is as large as the turned picture (its bounding box) and `center` counts for nothing,
-// as in torchvision; otherwise it has the input's size.
+// `degrees` counter-clockwise, |degrees| <= 1e6, about `center` or else the middle. Without
+// `expand` the output has the input's size; with it, that of the turned picture's bounding box,
+// which shows the whole picture if the centre is the middle.
 Rotation RotationOf(ImageSize input, double degrees, std::optional<WarpPoint> center, bool expand);
 
 // torchvision's affine, for an output of the input's size. Degrees turn clockwise, |degrees| and

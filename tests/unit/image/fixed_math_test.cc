@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "server/base/philox.h"
 
@@ -53,6 +54,40 @@ TEST(FixedMath, LogarithmIsWithinTwoUnitsOfTheTrueValue) {
     EXPECT_LT(UlpsApart(FixedLog(x), std::log(static_cast<long double>(x))), 2) << x;
   }
   EXPECT_EQ(FixedLog(1.0), 0.0);
+}
+
+// long double has 64 bits: where it is clearly nearer to one double, that one must come.
+TEST(FixedMath, NearestFunctionsGiveTheNearestDouble) {
+  if (std::numeric_limits<long double>::digits < 64)
+    GTEST_SKIP() << "no wider type to compare with";
+  const auto expect_nearest = [](double got, long double want) {
+    EXPECT_LT(UlpsApart(got, want), 0.501) << static_cast<double>(want);
+  };
+  Draws draws({.seed = 4});
+  for (int i = 0; i < 30000; ++i) {
+    const double x = i % 2 ? draws.NextUniform(-7, 7) : draws.NextUniform(-1000, 1000);
+    const auto wide = static_cast<long double>(x);
+    expect_nearest(NearestSin(x), std::sin(wide));
+    expect_nearest(NearestCos(x), std::cos(wide));
+    expect_nearest(NearestTan(x), std::tan(wide));
+    expect_nearest(NearestArctan(x), std::atan(wide));
+  }
+  EXPECT_EQ(NearestSin(0), 0.0);
+  EXPECT_EQ(NearestCos(0), 1.0);
+  EXPECT_EQ(NearestArctan(0), 0.0);
+  EXPECT_EQ(NearestArctan(1), 0x1.921fb54442d18p-1);
+}
+
+TEST(FixedMath, RoundsTo15DecimalsAsPython) {
+  EXPECT_EQ(RoundTo15Decimals(0.1), 0.1);
+  EXPECT_EQ(RoundTo15Decimals(1.0), 1.0);
+  EXPECT_EQ(RoundTo15Decimals(-1.0), -1.0);
+  EXPECT_EQ(RoundTo15Decimals(6.123233995736766e-17), 0.0);  // what cos(pi/2) gives
+  EXPECT_EQ(RoundTo15Decimals(-1.8369701987210297e-16), 0.0);
+  EXPECT_EQ(RoundTo15Decimals(0.8660254037844387), 0.866025403784439);
+  EXPECT_EQ(RoundTo15Decimals(-0.49999999999999994), -0.5);
+  EXPECT_EQ(RoundTo15Decimals(0.7071067811865476), 0.707106781186548);
+  EXPECT_EQ(RoundTo15Decimals(5e-16), 1e-15);  // the double is a little above the half
 }
 
 // The bits are the contract: whatever changes them changes everybody's crops.

@@ -3,13 +3,13 @@
 #include "server/image/row_pipeline.h"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "tests/support/each_target.h"
 #include "tests/support/scalar_resample.h"
 #include "tests/support/test_picture.h"
 
@@ -105,25 +105,7 @@ GeometryPlan RandomPlan(ImageSize size, Draws* draws) {
   return plan;
 }
 
-// Every instruction set that this machine has, one after the other.
-class RowPipelineOnEachTarget : public testing::Test {
- protected:
-  template <typename Body>
-  void ForEachTarget(const Body& body) {
-    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      SCOPED_TRACE(hwy::TargetName(target));
-      ASSERT_STREQ(KernelTargetName(), hwy::TargetName(target));
-      body();
-      if (HasFatalFailure()) break;
-    }
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
-TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStages) {
+TEST(RowPipelineOnEachTarget, EqualsTheScalarStages) {
   ForEachTarget([] {
     Scratch streamed_scratch, scratch;
     for (uint64_t seed = 0; seed < 3000; ++seed) {
@@ -137,7 +119,7 @@ TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStages) {
   });
 }
 
-TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStagesAtTheSizesOfTraining) {
+TEST(RowPipelineOnEachTarget, EqualsTheScalarStagesAtTheSizesOfTraining) {
   ForEachTarget([] {
     Scratch streamed_scratch, scratch;
     for (uint64_t seed = 0; seed < 12; ++seed) {
@@ -160,7 +142,7 @@ TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStagesAtTheSizesOfTraining) {
 }
 
 // Weights that are negative and beyond 1, at the ends of the range of samples.
-TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStagesWhereSumsLeaveTheRange) {
+TEST(RowPipelineOnEachTarget, EqualsTheScalarStagesWhereSumsLeaveTheRange) {
   ForEachTarget([] {
     Scratch streamed_scratch, scratch;
     for (const Filter filter : {Filter::kBicubic, Filter::kLanczos}) {
@@ -177,7 +159,7 @@ TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStagesWhereSumsLeaveTheRange) {
 }
 
 // A long side shrinks to very little: all rows are within reach of one output.
-TEST_F(RowPipelineOnEachTarget, EqualsTheScalarStagesForLongFilters) {
+TEST(RowPipelineOnEachTarget, EqualsTheScalarStagesForLongFilters) {
   ForEachTarget([] {
     Scratch streamed_scratch, scratch;
     for (const ImageSize in_size : {ImageSize{5000, 3}, {3, 9000}, {1201, 17}}) {
