@@ -43,6 +43,8 @@ class Draws {
 
   uint32_t U32At(uint16_t draw) const;
 
+  const DrawKey& key() const { return key_; }
+
  private:
   DrawKey key_;
   uint16_t next_ = 0;

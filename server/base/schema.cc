@@ -10,6 +10,14 @@ namespace batchd {
 namespace {
 
 constexpr double kExactIntegerMax = 9007199254740992.0;  // 2^53
+constexpr size_t kQuotedMax = 64;
+constexpr size_t kValueTextMax = 256;
+
+std::string CountText(const Param& param) {
+  return param.count_min == param.count_max
+             ? fmt::format("{}", param.count_min)
+             : fmt::format("{} to {}", param.count_min, param.count_max);
+}
 
 std::string TypeText(const Param& param) {
   switch (param.type) {
@@ -24,9 +32,11 @@ std::string TypeText(const Param& param) {
     case ParamType::kSize:
       return "an integer or [height, width]";
     case ParamType::kFloatList:
-      return param.count_min == param.count_max
-                 ? fmt::format("a list of {} numbers", param.count_min)
-                 : fmt::format("a list of {} to {} numbers", param.count_min, param.count_max);
+      return fmt::format("a list of {} numbers", CountText(param));
+    case ParamType::kIntList:
+      return fmt::format("a list of {} integers", CountText(param));
+    case ParamType::kOperations:
+      return fmt::format("a list of {} operations, each with name and arguments", CountText(param));
   }
   return "";
 }
@@ -38,8 +48,9 @@ std::string RangeText(const Param& param) {
 }
 
 absl::Status WrongType(const Param& param, const Json& value, const std::string& field) {
-  return FieldErr(field, "{} is not {}", value.dump(-1, ' ', false, Json::error_handler_t::replace),
-                  TypeText(param));
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kValueTextMax) text = text.substr(0, kValueTextMax) + "...";
+  return FieldErr(field, "{} is not {}", text, TypeText(param));
 }
 
 absl::Status CheckRange(const Param& param, double value, const std::string& field) {
@@ -79,16 +90,48 @@ absl::StatusOr<Json> CheckFloat(const Param& param, const Json& value, const std
   return Json(value.get<double>());
 }
 
-absl::StatusOr<Json> CheckList(const Param& param, const Json& value, const std::string& field,
-                               absl::StatusOr<Json> (*check)(const Param&, const Json&,
-                                                             const std::string&)) {
+// Name and arguments of an operation inside another.
+absl::StatusOr<Json> CheckOperation(const Param& param, const Json& value,
+                                    const std::string& field) {
+  if (!value.is_object() || !value.contains("name") || !value["name"].is_string()) {
+    return FieldErr(field, "an item of {} has no name", TypeText(param));
+  }
+  for (const auto& [key, part] : value.items()) {
+    if (key == "name") continue;
+    if (key != "arguments" || !(part.is_object() || part.is_null())) {
+      return FieldErr(field,
+                      "an operation is {{\"name\": ..., \"arguments\": {{...}}}}, and {} is "
+                      "not of it",
+                      Quoted(key));
+    }
+  }
+  Json arguments = value.value("arguments", Json(nullptr));
+  if (arguments.is_null()) arguments = Json::object();
+  return Json{{"name", value["name"]}, {"arguments", std::move(arguments)}};
+}
+
+using CheckItem = absl::StatusOr<Json> (*)(const Param&, const Json&, const std::string&);
+
+absl::StatusOr<Json> CheckItems(const Param& param, const Json& list, const std::string& field,
+                                CheckItem check) {
   Json checked = Json::array();
-  for (size_t i = 0; i < value.size(); ++i) {
-    BATCHD_ASSIGN_OR_RETURN(Json item, check(param, value[i], fmt::format("{}[{}]", field, i)));
+  for (size_t i = 0; i < list.size(); ++i) {
+    BATCHD_ASSIGN_OR_RETURN(Json item, check(param, list[i], fmt::format("{}[{}]", field, i)));
     checked.push_back(std::move(item));
   }
   return checked;
 }
+
+absl::StatusOr<Json> CheckList(const Param& param, const Json& value, const std::string& field,
+                               CheckItem check) {
+  if (!value.is_array() || value.size() < param.count_min || value.size() > param.count_max) {
+    return WrongType(param, value, field);
+  }
+  return CheckItems(param, value, field, check);
+}
+
+// One number stands for a list of one.
+Json OfOne(const Json& value) { return value.is_number() ? Json::array({value}) : value; }
 
 absl::StatusOr<Json> CheckValue(const Param& param, const Json& value, const std::string& field) {
   if (value.is_null() && param.default_value.has_value() && param.default_value->is_null()) {
@@ -116,14 +159,13 @@ absl::StatusOr<Json> CheckValue(const Param& param, const Json& value, const std
     case ParamType::kSize:
       if (!value.is_array()) return CheckInteger(param, value, field);
       if (value.size() != 2) return WrongType(param, value, field);
-      return CheckList(param, value, field, CheckInteger);
-    case ParamType::kFloatList: {
-      const Json list = value.is_number() ? Json::array({value}) : value;
-      if (!list.is_array() || list.size() < param.count_min || list.size() > param.count_max) {
-        return WrongType(param, value, field);
-      }
-      return CheckList(param, list, field, CheckFloat);
-    }
+      return CheckItems(param, value, field, CheckInteger);
+    case ParamType::kFloatList:
+      return CheckList(param, OfOne(value), field, CheckFloat);
+    case ParamType::kIntList:
+      return CheckList(param, OfOne(value), field, CheckInteger);
+    case ParamType::kOperations:
+      return CheckList(param, value, field, CheckOperation);
   }
   return value;
 }
@@ -165,8 +207,13 @@ absl::StatusOr<Json> CheckArguments(const Schema& schema, const Json& arguments,
   return checked;
 }
 
+std::string Quoted(std::string_view text) {
+  return Json(text.substr(0, kQuotedMax)).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 Json SchemaToJson(const Schema& schema) {
-  static constexpr const char* kTypeNames[] = {"int", "float", "bool", "string", "size", "floats"};
+  static constexpr const char* kTypeNames[] = {"int",  "float",  "bool", "string",
+                                               "size", "floats", "ints", "operations"};
   Json params = Json::array();
   for (const Param& param : schema.params) {
     Json entry = {{"name", param.name},

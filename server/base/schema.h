@@ -28,6 +28,8 @@ enum class ParamType {
   kString,     // JSON string; one of `choices` if there are any
   kSize,       // an integer, or [height, width]; each in [min, max]
   kFloatList,  // list of numbers, or one number for a list of one; each in [min, max]
+  kIntList,    // the same of integers
+  kOperations,  // list of {"name": …, "arguments": {…}}; who knows the names checks the arguments
 };
 
 struct Param {
@@ -39,7 +41,7 @@ struct Param {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};
-  size_t count_min = 1;  // kFloatList: how many numbers
+  size_t count_min = 1;  // of a list: how many items
   size_t count_max = 64;
 };
 
@@ -55,6 +57,9 @@ struct Schema {
 // the choices).
 absl::StatusOr<Json> CheckArguments(const Schema& schema, const Json& arguments,
                                     std::string_view field);
+
+// For a message: what a stranger sent, in quotes, made printable and short.
+std::string Quoted(std::string_view text);
 
 // The schema as JSON, for `batchd plugins --format=json`.
 Json SchemaToJson(const Schema& schema);

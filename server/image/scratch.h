@@ -22,9 +22,10 @@ enum class ScratchArea : int {
   kWeights,
   kRows,
   kDecoder,
-  kUpright
+  kUpright,
+  kStep  // what a picture operation needs beside the picture
 };
-inline constexpr int kScratchAreaCount = 8;
+inline constexpr int kScratchAreaCount = 9;
 
 // Thread-compatible: each pool thread owns one.
 class Scratch {

@@ -40,12 +40,23 @@ void WriteChw(const ConstPicture& rows, const Table<T>& table, int64_t plane, T*
   }
 }
 
+// The first channel alone.
 template <typename T>
-void WriteAs(const ConstPicture& rows, int top, int height, Layout layout, const Table<T>& table,
-             uint8_t* out) {
+void WriteOne(const ConstPicture& rows, const Table<T>& table, T* out) {
+  for (int y = 0; y < rows.height; ++y) {
+    const uint8_t* from = rows.data + y * rows.stride_bytes;
+    for (int x = 0; x < rows.width; ++x, from += kChannels, ++out) *out = table[0][from[0]];
+  }
+}
+
+template <typename T>
+void WriteAs(const ConstPicture& rows, int top, int height, Layout layout, int channels,
+             const Table<T>& table, uint8_t* out) {
   T* const values = reinterpret_cast<T*>(out);
   const int64_t pixels_above = int64_t{top} * rows.width;
-  if (layout == Layout::kHwc) {
+  if (channels == 1) {
+    WriteOne(rows, table, values + pixels_above);
+  } else if (layout == Layout::kHwc) {
     WriteHwc(rows, table, values + pixels_above * kChannels);
   } else {
     WriteChw(rows, table, int64_t{height} * rows.width, values + pixels_above);
@@ -64,6 +75,15 @@ void CopyRows(const ConstPicture& rows, int top, int height, Layout layout, uint
     } else {
       SplitChannels(from, rows.width, to, to + plane, to + 2 * plane);
     }
+  }
+}
+
+// Writes one value to a box of one channel, whose values are step apart.
+template <typename T>
+void FillAs(const Box& box, int width, int step, T value, T* out) {
+  for (int y = box.top; y < box.top + box.height; ++y) {
+    T* to = out + (int64_t{y} * width + box.left) * step;
+    for (int x = 0; x < box.width; ++x, to += step) *to = value;
   }
 }
 
@@ -127,24 +147,41 @@ uint16_t ToBfloat16(float value) {
 }
 
 ValueTable::ValueTable() {
-  for (auto& channel : values_) {
-    for (int sample = 0; sample < 256; ++sample) channel[sample] = static_cast<float>(sample);
+  for (int c = 0; c < kChannels; ++c) {
+    for (int sample = 0; sample < 256; ++sample) {
+      values_[c][sample] = static_cast<float>(sample);
+      bytes_[c][sample] = static_cast<uint8_t>(sample);
+    }
   }
+}
+
+template <typename Change>
+void ValueTable::ChangeValues(const Change& change) {
+  for (int c = 0; c < kChannels; ++c) {
+    for (float& value : values_[c]) value = change(c, value);
+    for (auto& constant : constants_) constant[c] = change(c, constant[c]);
+  }
+}
+
+void ValueTable::SetChannels(int channels) {
+  BATCHD_CHECK(channels == 1 || channels == kChannels);
+  channels_ = channels;
+}
+
+int ValueTable::AddConstant(const std::array<float, 3>& value) {
+  constants_.push_back(value);
+  return static_cast<int>(constants_.size()) - 1;
 }
 
 void ValueTable::DivideBy255() {
   is_identity_ = false;
-  for (auto& channel : values_) {
-    for (float& value : channel) value = value / 255.0f;
-  }
+  ChangeValues([](int, float value) { return value / 255.0f; });
   dtype_ = DType::kFloat32;
 }
 
 void ValueTable::Normalize(const std::array<float, 3>& mean, const std::array<float, 3>& std) {
   BATCHD_CHECK(dtype_ == DType::kFloat32);
-  for (int c = 0; c < kChannels; ++c) {
-    for (float& value : values_[c]) value = (value - mean[c]) / std[c];
-  }
+  ChangeValues([&](int c, float value) { return (value - mean[c]) / std[c]; });
 }
 
 void ValueTable::CastTo(DType dtype) {
@@ -152,11 +189,9 @@ void ValueTable::CastTo(DType dtype) {
   is_identity_ = dtype == DType::kUint8;
   // Only a table of floats can have values that a byte has not.
   if (dtype == DType::kUint8) {
-    for (auto& channel : values_) {
-      for (float& value : channel) {
-        value = value >= 255.0f ? 255.0f : value > 0.0f ? static_cast<float>(uint8_t(value)) : 0.0f;
-      }
-    }
+    ChangeValues([](int, float value) {
+      return value >= 255.0f ? 255.0f : value > 0.0f ? static_cast<float>(uint8_t(value)) : 0.0f;
+    });
   }
   dtype_ = dtype;
   if (dtype == DType::kFloat32) return;
@@ -175,19 +210,45 @@ void ValueTable::CastTo(DType dtype) {
 
 void ValueTable::WriteRows(const ConstPicture& rows, int top, int height, Layout layout,
                            uint8_t* out) const {
-  if (is_identity_) {
+  if (is_identity_ && channels_ == kChannels) {
     CopyRows(rows, top, height, layout, out);
     return;
   }
   switch (DTypeSizeBytes(dtype_)) {
     case 1:
-      WriteAs(rows, top, height, layout, bytes_, out);
+      WriteAs(rows, top, height, layout, channels_, bytes_, out);
       return;
     case 2:
-      WriteAs(rows, top, height, layout, bits_, out);
+      WriteAs(rows, top, height, layout, channels_, bits_, out);
       return;
     default:
-      WriteAs(rows, top, height, layout, values_, out);
+      WriteAs(rows, top, height, layout, channels_, values_, out);
+  }
+}
+
+void ValueTable::Fill(const Box& box, int constant, ImageSize size, Layout layout,
+                      uint8_t* out) const {
+  const int step = layout == Layout::kHwc ? channels_ : 1;
+  const int64_t between = layout == Layout::kHwc ? 1 : int64_t{size.height} * size.width;
+  for (int c = 0; c < channels_; ++c) {
+    const float value = constants_[static_cast<size_t>(constant)][c];
+    const auto fill = [&](auto as_type) {
+      using T = decltype(as_type);
+      FillAs<T>(box, size.width, step, as_type, reinterpret_cast<T*>(out) + c * between);
+    };
+    switch (dtype_) {
+      case DType::kUint8:
+        fill(static_cast<uint8_t>(value));
+        break;
+      case DType::kFloat16:
+        fill(ToFloat16(value));
+        break;
+      case DType::kBfloat16:
+        fill(ToBfloat16(value));
+        break;
+      default:
+        fill(value);
+    }
   }
 }
 

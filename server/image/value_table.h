@@ -8,8 +8,10 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "proto/shm/slab.h"
+#include "server/image/geometry.h"
 #include "server/image/picture.h"
 
 namespace batchd {
@@ -34,6 +36,13 @@ class ValueTable {
   ValueTable();
 
   DType dtype() const { return dtype_; }
+  // Values of a pixel: 3, or 1, which is the picture's first channel.
+  int channels() const { return channels_; }
+  void SetChannels(int channels);
+
+  // A value that no sample has, for Fill: one number a channel, in the units of what the table
+  // makes now. The value operations that follow act on it too. Returns its number, from 0 on.
+  int AddConstant(const std::array<float, 3>& value);
 
   // Value operations; in place, on all entries.
   void DivideBy255();  // to float32
@@ -46,7 +55,7 @@ class ValueTable {
   bool is_identity() const { return is_identity_; }
 
   // Writes `picture` through the table to `out`, dense, in `layout`. `out` has
-  // height * width * 3 * DTypeSizeBytes(dtype()) bytes, aligned to the value's size.
+  // height * width * channels() * DTypeSizeBytes(dtype()) bytes, aligned to the value's size.
   void Write(const ConstPicture& picture, Layout layout, uint8_t* out) const {
     WriteRows(picture, 0, picture.height, layout, out);
   }
@@ -55,16 +64,25 @@ class ValueTable {
   // that of the whole.
   void WriteRows(const ConstPicture& rows, int top, int height, Layout layout, uint8_t* out) const;
 
+  // Gives a constant to a box inside a picture of `size` that has been written to `out`.
+  void Fill(const Box& box, int constant, ImageSize size, Layout layout, uint8_t* out) const;
+
   // The float value of entry `sample` of `channel`, before the cast to 16 bits.
   float at(int channel, int sample) const { return values_[channel][sample]; }
 
  private:
+  // `change` maps (channel, value) to a value; on all entries and constants.
+  template <typename Change>
+  void ChangeValues(const Change& change);
+
   DType dtype_ = DType::kUint8;
+  int channels_ = 3;
   bool is_identity_ = true;
   std::array<std::array<float, 256>, 3> values_;
   // The same in a type of 16 or 8 bits, if that is dtype_.
   std::array<std::array<uint16_t, 256>, 3> bits_ = {};
   std::array<std::array<uint8_t, 256>, 3> bytes_ = {};
+  std::vector<std::array<float, 3>> constants_;
 };
 
 }  // namespace batchd

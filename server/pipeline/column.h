@@ -12,19 +12,9 @@
 #include "absl/status/statusor.h"
 #include "server/dataset/dataset.h"
 #include "server/pipeline/plan.h"
-#include "server/transform/transform.h"
+#include "server/transform/operation.h"
 
 namespace batchd {
-
-// An operation whose name is known and whose arguments have passed its schema.
-struct CheckedOperation {
-  std::string path;  // "pipeline.image[2]"
-  std::string name;
-  Json arguments;                       // every default filled in
-  const TransformKind* kind = nullptr;  // null for what a column begins with
-  std::string draw_name;                // "image/RandomResizedCrop#0"
-  uint16_t op_id = 0;                   // of draw_name
-};
 
 // A column whose first operation is DecodeImage or Label, and the rest transforms.
 struct CheckedColumn {

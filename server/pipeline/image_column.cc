@@ -12,7 +12,7 @@
 #include "server/base/clock.h"
 #include "server/base/status.h"
 #include "server/image/orientation.h"
-#include "server/image/row_pipeline.h"
+#include "server/image/picture_run.h"
 #include "server/pipeline/column.h"
 
 namespace batchd {
@@ -128,11 +128,6 @@ class ScratchShare {
   const int64_t size_bytes_;
 };
 
-struct Step {
-  std::unique_ptr<Transform> transform;
-  uint16_t op_id;
-};
-
 int64_t PixelsOf(ImageSize size) { return int64_t{size.height} * size.width; }
 
 // A picture whose header has been read.
@@ -147,18 +142,20 @@ struct OpenedPicture {
 
 class ImageColumn : public ColumnPlan {
  public:
-  ImageColumn(std::string path, std::vector<Step> steps, const DecodeLimits& limits,
+  ImageColumn(std::string path, std::vector<Operation> operations, const DecodeLimits& limits,
               int64_t encoded_bytes_max, bool upright)
       : path_(std::move(path)),
-        steps_(std::move(steps)),
+        operations_(std::move(operations)),
         limits_(limits),
         encoded_bytes_max_(encoded_bytes_max),
         upright_(upright) {}
 
-  // Runs the operations' Prepare; `operations` are those of steps_, for their paths.
-  absl::Status Prepare(const std::string& name, std::span<const CheckedOperation> operations);
+  // Runs the operations' Prepare.
+  absl::Status Prepare(const std::string& name);
   // Fixes the size of the rows, by looking at samples where it depends on the picture.
   absl::Status FixSize(const Dataset& dataset);
+  // The most scratch that a sample may take, in bytes.
+  int64_t scratch_bytes_max() const { return limits_.pixels_max * bytes_per_pixel() + kTableBytes; }
 
   const ColumnShape& shape() const override { return shape_; }
   bool needs_bytes() const override { return true; }
@@ -170,17 +167,22 @@ class ImageColumn : public ColumnPlan {
 
  private:
   absl::StatusOr<OpenedPicture> Open(Bytes bytes, Worker* worker) const;
-  absl::StatusOr<GeometryPlan> PlanGeometry(ImageSize picture, DrawKey key) const;
+  absl::Status PlanPicture(ImageSize picture, const DrawKey& key, PicturePlan* plan) const;
   absl::StatusOr<ImageSize> ProbeSample(const Dataset& dataset, int64_t ordinal,
                                         Worker* worker) const;
   absl::Status WrongSize(const Dataset& dataset, const DrawKey& key, ImageSize size) const;
-  absl::Status DecodeAndTransform(const OpenedPicture& picture, const GeometryPlan& plan,
+  absl::Status DecodeAndTransform(const OpenedPicture& picture, const PicturePlan& plan,
                                   Worker* worker, uint8_t* out) const;
   absl::Status AcceptDamage(const absl::Status& status, const Box& region, TimedSink* sink,
                             Worker* worker) const;
 
+  int64_t bytes_per_pixel() const {
+    return kCoefficientBytesPerPixel + kPictureBytesPerPixel +
+           (format_.has_steps ? PictureRun::kBytesPerPixel : 0);
+  }
+
   const std::string path_;
-  const std::vector<Step> steps_;
+  const std::vector<Operation> operations_;
   const DecodeLimits limits_;
   const int64_t encoded_bytes_max_;
   const bool upright_;
@@ -191,25 +193,14 @@ class ImageColumn : public ColumnPlan {
   ColumnShape shape_;
 };
 
-absl::Status ImageColumn::Prepare(const std::string& name,
-                                  std::span<const CheckedOperation> operations) {
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    const absl::Status prepared = steps_[i].transform->Prepare(&format_, &table_);
-    if (!prepared.ok()) {
-      return FieldErr(operations[i].path, "{}", std::string(prepared.message()));
-    }
-  }
+absl::Status ImageColumn::Prepare(const std::string& name) {
+  BATCHD_RETURN_IF_ERROR(PrepareOperations(operations_, &format_, &table_));
   shape_.name = name;
   shape_.dtype = format_.dtype;
   return absl::OkStatus();
 }
 
 absl::Status ImageColumn::FixSize(const Dataset& dataset) {
-  // Any picture tells whether the operations fit into a plan at all.
-  const absl::Status trial = PlanGeometry({743, 509}, DrawKey{}).status();
-  if (trial.code() == absl::StatusCode::kFailedPrecondition) {
-    return FieldErr(path_, "{}", std::string(trial.message()));
-  }
   if (format_.size.has_value()) {
     size_ = *format_.size;
     if (PixelsOf(size_) > limits_.pixels_max) {
@@ -241,9 +232,9 @@ absl::Status ImageColumn::FixSize(const Dataset& dataset) {
     }
   }
   shape_.shape = format_.layout == Layout::kHwc
-                     ? std::vector<int64_t>{size_.height, size_.width, kChannels}
-                     : std::vector<int64_t>{kChannels, size_.height, size_.width};
-  shape_.row_size_bytes = PixelsOf(size_) * kChannels * DTypeSizeBytes(shape_.dtype);
+                     ? std::vector<int64_t>{size_.height, size_.width, format_.channels}
+                     : std::vector<int64_t>{format_.channels, size_.height, size_.width};
+  shape_.row_size_bytes = PixelsOf(size_) * format_.channels * DTypeSizeBytes(shape_.dtype);
   return absl::OkStatus();
 }
 
@@ -253,11 +244,10 @@ absl::StatusOr<ImageSize> ImageColumn::ProbeSample(const Dataset& dataset, int64
   BATCHD_RETURN_IF_ERROR(dataset.source()->Read(
       worker->location, static_cast<size_t>(encoded_bytes_max_), &worker->encoded));
   BATCHD_ASSIGN_OR_RETURN(const OpenedPicture picture, Open(worker->encoded.bytes(), worker));
-  // What is drawn at random has a fixed size, so that any seed gives this one.
-  DrawKey key;
-  key.ordinal = static_cast<uint64_t>(ordinal);
-  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture.size(), key));
-  return plan.output();
+  // Any seed: where the size depends on draws, it is refused with the first row that differs.
+  const DrawKey key = {.ordinal = static_cast<uint64_t>(ordinal)};
+  BATCHD_RETURN_IF_ERROR(PlanPicture(picture.size(), key, &worker->picture_plan));
+  return worker->picture_plan.output();
 }
 
 absl::StatusOr<OpenedPicture> ImageColumn::Open(Bytes bytes, Worker* worker) const {
@@ -274,22 +264,16 @@ absl::StatusOr<OpenedPicture> ImageColumn::Open(Bytes bytes, Worker* worker) con
   return picture;
 }
 
-absl::StatusOr<GeometryPlan> ImageColumn::PlanGeometry(ImageSize picture, DrawKey key) const {
-  GeometryPlan plan(picture);
-  for (const Step& step : steps_) {
-    key.op_id = step.op_id;
-    Draws draws(key);
-    BATCHD_RETURN_IF_ERROR(step.transform->Plan(&plan, &draws));
-  }
-  for (int i = 0; i < plan.stage_count(); ++i) {
-    const ImageSize size = plan.stage(i).output();
-    if (PixelsOf(size) <= limits_.pixels_max) continue;
-    return SampleErr(
-        SampleReason::kTooLarge,
-        "the operations make {}x{} (height x width) of a picture of {}x{}; max_pixels is {}",
-        size.height, size.width, picture.height, picture.width, limits_.pixels_max);
-  }
-  return plan;
+absl::Status ImageColumn::PlanPicture(ImageSize picture, const DrawKey& key,
+                                      PicturePlan* plan) const {
+  plan->Begin(picture);
+  BATCHD_RETURN_IF_ERROR(PlanOperations(operations_, key, plan));
+  const ImageSize size = plan->largest();
+  if (PixelsOf(size) <= limits_.pixels_max) return absl::OkStatus();
+  return SampleErr(
+      SampleReason::kTooLarge,
+      "the operations make {}x{} (height x width) of a picture of {}x{}; max_pixels is {}",
+      size.height, size.width, picture.height, picture.width, limits_.pixels_max);
 }
 
 absl::Status ImageColumn::WrongSize(const Dataset& dataset, const DrawKey& key,
@@ -305,40 +289,46 @@ absl::Status ImageColumn::WrongSize(const Dataset& dataset, const DrawKey& key,
 absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const DrawKey& key,
                                   Worker* worker, uint8_t* out) const {
   BATCHD_ASSIGN_OR_RETURN(const OpenedPicture picture, Open(bytes, worker));
-  BATCHD_ASSIGN_OR_RETURN(const GeometryPlan plan, PlanGeometry(picture.size(), key));
-  if (plan.output() != size_) return WrongSize(dataset, key, plan.output());
-  int64_t pixels = PixelsOf(picture.stored);
-  for (int i = 0; i < plan.stage_count(); ++i) {
-    pixels = std::max(pixels, PixelsOf(plan.stage(i).output()));
+  PicturePlan& plan = worker->picture_plan;
+  const absl::Status planned = PlanPicture(picture.size(), key, &plan);
+  if (absl::IsInvalidArgument(planned)) {
+    return Annotate(planned, "sample " + dataset.NameOf(static_cast<int64_t>(key.ordinal)));
   }
-  const ScratchShare share(worker->scratch_gate,
-                           pixels * (kCoefficientBytesPerPixel + kPictureBytesPerPixel));
+  BATCHD_RETURN_IF_ERROR(planned);
+  if (plan.output() != size_) return WrongSize(dataset, key, plan.output());
+  const int64_t pixels = std::max(PixelsOf(picture.stored), PixelsOf(plan.largest()));
+  const ScratchShare share(worker->scratch_gate, pixels * bytes_per_pixel());
   const absl::Status made = DecodeAndTransform(picture, plan, worker, out);
   worker->scratch.ReleaseLarge();
   return made;
 }
 
-absl::Status ImageColumn::DecodeAndTransform(const OpenedPicture& picture, const GeometryPlan& plan,
+absl::Status ImageColumn::DecodeAndTransform(const OpenedPicture& picture, const PicturePlan& plan,
                                              Worker* worker, uint8_t* out) const {
   const TimePoint started = Clock::Real()->Now();
   Duration transform_time(0);
   RowWriter writer(table_, format_.layout, size_, out);
-  RowPipeline pipeline(plan, &writer, &worker->scratch);
+  PictureRun run(plan, &writer, &worker->scratch);
   std::optional<UprightRows> turned;
   if (picture.orientation != 1) {
-    turned.emplace(picture.orientation, picture.stored, pipeline.region(), &pipeline,
-                   &worker->scratch);
+    turned.emplace(picture.orientation, picture.stored, run.region(), run.sink(), &worker->scratch);
   }
-  const Box& region = turned.has_value() ? turned->region() : pipeline.region();
-  TimedSink sink(turned.has_value() ? static_cast<RowSink*>(&*turned) : &pipeline, &transform_time);
+  const Box& region = turned.has_value() ? turned->region() : run.region();
+  TimedSink sink(turned.has_value() ? &*turned : run.sink(), &transform_time);
   transform_time += Clock::Real()->Now() - started;
   absl::Status decoded = picture.decoder->Decode(picture.bytes, region, &worker->scratch, &sink);
   if (!decoded.ok()) decoded = AcceptDamage(decoded, region, &sink, worker);
-  worker->transform_time += transform_time;
-  worker->decode_time += Clock::Real()->Now() - started - transform_time;
-  BATCHD_RETURN_IF_ERROR(decoded);
-  BATCHD_CHECK(writer.done());
-  return absl::OkStatus();
+  const TimePoint ended = Clock::Real()->Now();
+  worker->decode_time += ended - started - transform_time;
+  if (decoded.ok()) {
+    run.Finish();
+    BATCHD_CHECK(writer.done());
+    for (const Erasure& erasure : plan.erasures()) {
+      table_.Fill(erasure.box, erasure.constant, size_, format_.layout, out);
+    }
+  }
+  worker->transform_time += transform_time + (Clock::Real()->Now() - ended);
+  return decoded;
 }
 
 // The rows that have not come, in grey; the error stays if it is no damage, or not one row is good.
@@ -353,36 +343,20 @@ absl::Status ImageColumn::AcceptDamage(const absl::Status& status, const Box& re
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Step>> MakeSteps(std::span<const CheckedOperation> operations) {
-  std::vector<Step> steps;
-  for (const CheckedOperation& operation : operations) {
-    auto transform = operation.kind->make(operation.arguments);
-    if (!transform.ok()) {
-      // The field is relative to the operation, and the message begins with it.
-      const std::string field = FieldOf(transform.status());
-      const std::string message(transform.status().message());
-      return MakeFieldError(operation.path + "." + field, message.substr(field.size() + 2));
-    }
-    steps.push_back({std::move(*transform), operation.op_id});
-  }
-  return steps;
-}
-
 absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset) {
   const Json& arguments = column.operations[0].arguments;
   const DecodeLimits limits = {.pixels_max = arguments["max_pixels"].get<int64_t>(),
                                .goes_on_over_damage = arguments["damaged"] == "accept"};
   MadeColumn made;
   made.encoded_bytes_max = arguments["max_encoded_bytes"].get<int64_t>();
-  made.scratch_bytes_max =
-      limits.pixels_max * (kCoefficientBytesPerPixel + kPictureBytesPerPixel) + kTableBytes;
-  const auto operations = std::span(column.operations).subspan(1);
-  BATCHD_ASSIGN_OR_RETURN(std::vector<Step> steps, MakeSteps(operations));
+  BATCHD_ASSIGN_OR_RETURN(std::vector<Operation> operations,
+                          MakeOperations(std::span(column.operations).subspan(1)));
   auto plan =
-      std::make_unique<ImageColumn>(column.path, std::move(steps), limits, made.encoded_bytes_max,
-                                    arguments["orientation"] == "upright");
-  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, operations));
+      std::make_unique<ImageColumn>(column.path, std::move(operations), limits,
+                                    made.encoded_bytes_max, arguments["orientation"] == "upright");
+  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name));
   BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
+  made.scratch_bytes_max = plan->scratch_bytes_max();
   made.plan = std::move(plan);
   return made;
 }

@@ -32,23 +32,12 @@ std::string SourceNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string OperationNames() {
-  std::vector<std::string> names = {SourceNames()};
-  for (const TransformKind* kind : TransformKinds()) names.push_back(kind->schema().name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 bool IsColumnName(std::string_view name) {
   return !name.empty() && name.size() <= kNameMax &&
          std::all_of(name.begin(), name.end(), [](char c) {
            return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
                   c == '_';
          });
-}
-
-// For a message: what a stranger sent, made printable and short.
-std::string Quoted(const std::string& text) {
-  return Json(text.substr(0, kNameMax)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 absl::Status CheckColumns(const PipelineSpec& spec) {
@@ -73,28 +62,24 @@ absl::Status CheckColumns(const PipelineSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CheckedOperation> CheckOperation(const OperationSpec& spec, std::string path,
-                                                bool is_first) {
+// What a column begins with.
+absl::StatusOr<CheckedOperation> CheckSource(const OperationSpec& spec, std::string path,
+                                             DrawNames* names) {
   const ColumnSource* const source = FindSource(spec.name);
-  const TransformKind* const kind = FindTransform(spec.name);
-  if (source == nullptr && kind == nullptr) {
-    return FieldErr(path, "no such operation {}; there are {}", Quoted(spec.name),
-                    OperationNames());
+  if (source == nullptr && FindTransform(spec.name) == nullptr) {
+    return FieldErr(path, "no such operation {}; begin a column with one of {}", Quoted(spec.name),
+                    SourceNames());
   }
-  if (is_first && source == nullptr) {
+  if (source == nullptr) {
     return FieldErr(path, "{} cannot begin a column; begin it with one of {}", spec.name,
                     SourceNames());
   }
-  if (!is_first && kind == nullptr) {
-    return FieldErr(path, "{} must be the first operation of a column; move it into its own",
-                    spec.name);
-  }
-  const Schema& schema = is_first ? source->schema() : kind->schema();
   CheckedOperation checked;
-  BATCHD_ASSIGN_OR_RETURN(checked.arguments, CheckArguments(schema, spec.arguments, path));
+  BATCHD_ASSIGN_OR_RETURN(checked.arguments,
+                          CheckArguments(source->schema(), spec.arguments, path));
   checked.path = std::move(path);
   checked.name = spec.name;
-  checked.kind = is_first ? nullptr : kind;
+  names->Name(&checked);
   return checked;
 }
 
@@ -102,34 +87,44 @@ absl::StatusOr<CheckedColumn> CheckColumn(const ColumnSpec& spec) {
   CheckedColumn column;
   column.name = spec.name;
   column.path = "pipeline." + spec.name;
-  std::map<std::string, int> seen;
+  DrawNames names(spec.name);
+  int count = 0;
   for (size_t i = 0; i < spec.operations.size(); ++i) {
+    const OperationSpec& operation = spec.operations[i];
+    std::string path = fmt::format("{}[{}]", column.path, i);
+    if (i > 0 && FindSource(operation.name) != nullptr) {
+      return FieldErr(path, "{} must be the first operation of a column; move it into its own",
+                      operation.name);
+    }
     BATCHD_ASSIGN_OR_RETURN(
-        CheckedOperation operation,
-        CheckOperation(spec.operations[i], fmt::format("{}[{}]", column.path, i), i == 0));
-    operation.draw_name =
-        fmt::format("{}/{}#{}", spec.name, operation.name, seen[operation.name]++);
-    operation.op_id = static_cast<uint16_t>(Xxh32(operation.draw_name) & 0xFFFF);
-    column.operations.push_back(std::move(operation));
+        CheckedOperation checked,
+        i == 0 ? CheckSource(operation, std::move(path), &names)
+               : CheckTransform(operation.name, operation.arguments, std::move(path), &names));
+    count += CountOperations(checked);
+    column.operations.push_back(std::move(checked));
+  }
+  if (count > static_cast<int>(kOperationsMax)) {
+    return FieldErr(column.path, "{} operations with those inside others; give at most {}", count,
+                    kOperationsMax);
   }
   return column;
 }
 
 // Two operations with one op id would draw the same numbers: a flip, say, that follows a crop's
 // area.
-absl::Status CheckDraws(const std::vector<CheckedColumn>& columns) {
-  std::map<uint16_t, const CheckedOperation*> owners;
-  for (const CheckedColumn& column : columns) {
-    for (const CheckedOperation& operation : column.operations) {
-      if (operation.kind == nullptr || !operation.kind->is_random) continue;
-      const auto [owner, is_new] = owners.emplace(operation.op_id, &operation);
-      if (is_new) continue;
-      return FieldErr(
-          operation.path,
-          "{} and {} (at {}) would draw the same random numbers, since their names have "
-          "the same hash {:#06x}; rename a column",
-          operation.draw_name, owner->second->draw_name, owner->second->path, operation.op_id);
-    }
+using DrawOwners = std::map<uint16_t, const CheckedOperation*>;
+
+absl::Status CheckDraws(const std::vector<CheckedOperation>& operations, DrawOwners* owners) {
+  for (const CheckedOperation& operation : operations) {
+    BATCHD_RETURN_IF_ERROR(CheckDraws(operation.inside, owners));
+    if (operation.kind == nullptr || !operation.kind->is_random) continue;
+    const auto [owner, is_new] = owners->emplace(operation.op_id, &operation);
+    if (is_new) continue;
+    return FieldErr(operation.path,
+                    "{} and {} (at {}) would draw the same random numbers, since their names have "
+                    "the same hash {:#06x}; rename a column",
+                    operation.draw_name, owner->second->draw_name, owner->second->path,
+                    operation.op_id);
   }
   return absl::OkStatus();
 }
@@ -160,7 +155,10 @@ absl::StatusOr<std::shared_ptr<const PipelinePlan>> PipelinePlan::Compile(
     BATCHD_ASSIGN_OR_RETURN(CheckedColumn column, CheckColumn(column_spec));
     columns.push_back(std::move(column));
   }
-  BATCHD_RETURN_IF_ERROR(CheckDraws(columns));
+  DrawOwners owners;
+  for (const CheckedColumn& column : columns) {
+    BATCHD_RETURN_IF_ERROR(CheckDraws(column.operations, &owners));
+  }
 
   std::shared_ptr<PipelinePlan> plan(new PipelinePlan);
   plan->fingerprint_ = FingerprintOf(columns);

@@ -17,6 +17,7 @@
 #include "server/base/schema.h"
 #include "server/dataset/dataset.h"
 #include "server/decoder/decoder.h"
+#include "server/image/picture_plan.h"
 #include "server/image/scratch.h"
 #include "server/memory/slab_layout.h"
 #include "server/transform/transform.h"
@@ -38,6 +39,7 @@ struct PipelineSpec {
 // What one CPU thread has to work with. Thread-compatible.
 struct Worker {
   Scratch scratch;
+  PicturePlan picture_plan;
   DecoderSet decoders;
   ReadBuffer encoded;
   SampleLocation location;

@@ -22,7 +22,7 @@ class Cast : public Transform {
  public:
   explicit Cast(DType dtype) : dtype_(dtype) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable* table) const override {
+  absl::Status Prepare(RowFormat* format, ValueTable* table) override {
     if (format->is_cast) {
       return Err(absl::StatusCode::kInvalidArgument, "Cast comes once; leave this one out");
     }
@@ -36,8 +36,8 @@ class Cast : public Transform {
   const DType dtype_;
 };
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  const std::string& name = arguments["dtype"].get_ref<const std::string&>();
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  const std::string& name = operation.arguments["dtype"].get_ref<const std::string&>();
   for (const DType dtype : {DType::kUint8, DType::kFloat16, DType::kBfloat16, DType::kFloat32}) {
     if (name == DTypeName(dtype)) return std::make_unique<Cast>(dtype);
   }

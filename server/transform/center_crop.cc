@@ -23,21 +23,22 @@ class CenterCrop : public Transform {
  public:
   explicit CenterCrop(ImageSize size) : size_(size) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
-    BATCHD_RETURN_IF_ERROR(CheckGeometryPlace("CenterCrop", *format));
+  absl::Status Prepare(RowFormat* format, ValueTable*) override {
+    BATCHD_RETURN_IF_ERROR(CheckPixelPlace("CenterCrop", *format));
     format->size = size_;
     return absl::OkStatus();
   }
-  absl::Status Plan(GeometryPlan* plan, Draws*) const override {
-    return plan->Crop(CenterBox(plan->output(), size_));
+  absl::Status Plan(PicturePlan* plan, Draws*) const override {
+    plan->Crop(CenterBox(plan->output(), size_));
+    return absl::OkStatus();
   }
 
  private:
   const ImageSize size_;
 };
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  return std::make_unique<CenterCrop>(SizeArgument(arguments["size"]));
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  return std::make_unique<CenterCrop>(SizeArgument(operation.arguments["size"]));
 }
 
 }  // namespace

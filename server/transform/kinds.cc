@@ -19,6 +19,16 @@ ImageSize SizeArgument(const Json& size) {
   return {size.get<int>(), size.get<int>()};
 }
 
+absl::StatusOr<Range> RangeArgument(const CheckedOperation& operation, const char* name) {
+  const Json& list = operation.arguments[name];
+  const Range range = {list[0].get<double>(), list[1].get<double>()};
+  if (range.min > range.max) {
+    return FieldErr(name, "[{}, {}] is empty; the first number is at most the second", range.min,
+                    range.max);
+  }
+  return range;
+}
+
 Param InterpolationParam() {
   std::vector<std::string> names;
   for (const Filter filter : kFilters) names.emplace_back(FilterName(filter));
@@ -45,11 +55,23 @@ absl::Status CheckNotLast(std::string_view name, const RowFormat& format) {
              format.is_laid_out ? "Layout" : "Cast", name);
 }
 
-absl::Status CheckGeometryPlace(std::string_view name, const RowFormat& format) {
+absl::Status CheckPixelPlace(std::string_view name, const RowFormat& format) {
   BATCHD_RETURN_IF_ERROR(CheckNotLast(name, format));
-  if (!format.is_tensor) return absl::OkStatus();
-  return Err(absl::StatusCode::kInvalidArgument, "{} works on 8-bit pixels; put it before ToTensor",
-             name);
+  if (format.is_tensor) {
+    return Err(absl::StatusCode::kInvalidArgument,
+               "{} works on 8-bit pixels; put it before ToTensor", name);
+  }
+  if (format.is_erased) {
+    return Err(absl::StatusCode::kInvalidArgument,
+               "{} may not follow RandomErasing; put RandomErasing after it", name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPicturePlace(std::string_view name, RowFormat* format) {
+  BATCHD_RETURN_IF_ERROR(CheckPixelPlace(name, *format));
+  format->has_steps = true;
+  return absl::OkStatus();
 }
 
 }  // namespace batchd

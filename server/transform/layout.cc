@@ -21,7 +21,7 @@ class SetLayout : public Transform {
  public:
   explicit SetLayout(Layout layout) : layout_(layout) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
+  absl::Status Prepare(RowFormat* format, ValueTable*) override {
     if (format->is_laid_out) {
       return Err(absl::StatusCode::kInvalidArgument, "Layout comes once; leave this one out");
     }
@@ -34,8 +34,8 @@ class SetLayout : public Transform {
   const Layout layout_;
 };
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  const bool channels_first = arguments["layout"] == "NCHW";
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  const bool channels_first = operation.arguments["layout"] == "NCHW";
   return std::make_unique<SetLayout>(channels_first ? Layout::kChw : Layout::kHwc);
 }
 

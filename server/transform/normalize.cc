@@ -13,11 +13,11 @@ const Schema& GetSchema() {
       .sentence = "Takes the mean from each channel and divides by the standard deviation.",
       .params = {{.name = "mean",
                   .type = ParamType::kFloatList,
-                  .sentence = "The mean of each channel, red, green, blue.",
+                  .sentence = "The mean of each channel, red, green, blue; one number is all.",
                   .default_value = Json::array({0.485, 0.456, 0.406}),
                   .min = -1e30,
                   .max = 1e30,
-                  .count_min = 3,
+                  .count_min = 1,
                   .count_max = 3},
                  {.name = "std",
                   .type = ParamType::kFloatList,
@@ -25,18 +25,31 @@ const Schema& GetSchema() {
                   .default_value = Json::array({0.229, 0.224, 0.225}),
                   .min = -1e30,
                   .max = 1e30,
-                  .count_min = 3,
+                  .count_min = 1,
                   .count_max = 3}}};
   return *schema;
 }
 
-using Channels = std::array<float, 3>;
+// One number for each channel, or one for all.
+struct Channels {
+  std::array<float, 3> values;
+  size_t count;
+};
+
+absl::Status CheckCount(const char* name, const Channels& channels, const RowFormat& format) {
+  if (channels.count == 1 || channels.count == static_cast<size_t>(format.channels)) {
+    return absl::OkStatus();
+  }
+  return FieldErr(name, "{} numbers for rows of {} channel{}; give {}", channels.count,
+                  format.channels, format.channels == 1 ? "" : "s",
+                  format.channels == 1 ? "1" : "1 or 3");
+}
 
 class Normalize : public Transform {
  public:
   Normalize(const Channels& mean, const Channels& std) : mean_(mean), std_(std) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable* table) const override {
+  absl::Status Prepare(RowFormat* format, ValueTable* table) override {
     BATCHD_RETURN_IF_ERROR(CheckNotLast("Normalize", *format));
     if (!format->is_tensor) {
       return Err(absl::StatusCode::kInvalidArgument,
@@ -45,7 +58,9 @@ class Normalize : public Transform {
     if (format->is_normalized) {
       return Err(absl::StatusCode::kInvalidArgument, "Normalize comes once; leave this one out");
     }
-    table->Normalize(mean_, std_);
+    BATCHD_RETURN_IF_ERROR(CheckCount("mean", mean_, *format));
+    BATCHD_RETURN_IF_ERROR(CheckCount("std", std_, *format));
+    table->Normalize(mean_.values, std_.values);
     format->is_normalized = true;
     return absl::OkStatus();
   }
@@ -57,20 +72,23 @@ class Normalize : public Transform {
 
 // torch keeps both as float32.
 Channels ChannelsArgument(const Json& list) {
-  return {static_cast<float>(list[0].get<double>()), static_cast<float>(list[1].get<double>()),
-          static_cast<float>(list[2].get<double>())};
+  Channels channels = {.count = list.size()};
+  for (size_t c = 0; c < channels.values.size(); ++c) {
+    channels.values[c] = static_cast<float>(list[c % list.size()].get<double>());
+  }
+  return channels;
 }
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  const Channels std = ChannelsArgument(arguments["std"]);
-  for (int c = 0; c < 3; ++c) {
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  const Json& list = operation.arguments["std"];
+  for (size_t c = 0; c < list.size(); ++c) {
     // Also what becomes 0 as float32.
-    if (std[c] != 0.0f) continue;
+    if (static_cast<float>(list[c].get<double>()) != 0.0f) continue;
     return FieldErr(fmt::format("std[{}]", c),
-                    "{} cannot be divided by; give a number that is not 0",
-                    arguments["std"][c].get<double>());
+                    "{} cannot be divided by; give a number that is not 0", list[c].get<double>());
   }
-  return std::make_unique<Normalize>(ChannelsArgument(arguments["mean"]), std);
+  return std::make_unique<Normalize>(ChannelsArgument(operation.arguments["mean"]),
+                                     ChannelsArgument(list));
 }
 
 }  // namespace

@@ -22,20 +22,21 @@ class RandomHorizontalFlip : public Transform {
  public:
   explicit RandomHorizontalFlip(double p) : p_(p) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
-    return CheckGeometryPlace("RandomHorizontalFlip", *format);
+  absl::Status Prepare(RowFormat* format, ValueTable*) override {
+    return CheckPixelPlace("RandomHorizontalFlip", *format);
   }
   // A uniform number is below 1, so that p = 1 always flips and p = 0 never does.
-  absl::Status Plan(GeometryPlan* plan, Draws* draws) const override {
-    return draws->NextUniform() < p_ ? plan->FlipHorizontal() : absl::OkStatus();
+  absl::Status Plan(PicturePlan* plan, Draws* draws) const override {
+    if (draws->NextUniform() < p_) plan->FlipHorizontal();
+    return absl::OkStatus();
   }
 
  private:
   const double p_;
 };
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  return std::make_unique<RandomHorizontalFlip>(arguments["p"].get<double>());
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  return std::make_unique<RandomHorizontalFlip>(operation.arguments["p"].get<double>());
 }
 
 }  // namespace

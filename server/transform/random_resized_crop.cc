@@ -41,11 +41,6 @@ const Schema& GetSchema() {
   return *schema;
 }
 
-struct Range {
-  double min;
-  double max;
-};
-
 class RandomResizedCrop : public Transform {
  public:
   RandomResizedCrop(ImageSize size, Range scale, Range ratio, Filter filter)
@@ -55,15 +50,16 @@ class RandomResizedCrop : public Transform {
         log_ratio_{FixedLog(ratio.min), FixedLog(ratio.max)},
         filter_(filter) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
-    BATCHD_RETURN_IF_ERROR(CheckGeometryPlace("RandomResizedCrop", *format));
+  absl::Status Prepare(RowFormat* format, ValueTable*) override {
+    BATCHD_RETURN_IF_ERROR(CheckPixelPlace("RandomResizedCrop", *format));
     format->size = size_;
     return absl::OkStatus();
   }
 
-  absl::Status Plan(GeometryPlan* plan, Draws* draws) const override {
-    BATCHD_RETURN_IF_ERROR(plan->Crop(DrawBox(plan->output(), draws)));
-    return plan->Resize(size_, filter_);
+  absl::Status Plan(PicturePlan* plan, Draws* draws) const override {
+    plan->Crop(DrawBox(plan->output(), draws));
+    plan->Resize(size_, filter_);
+    return absl::OkStatus();
   }
 
  private:
@@ -92,20 +88,12 @@ class RandomResizedCrop : public Transform {
   const Filter filter_;
 };
 
-absl::StatusOr<Range> RangeArgument(const Json& arguments, const char* name) {
-  const Range range = {arguments[name][0].get<double>(), arguments[name][1].get<double>()};
-  if (range.min > range.max) {
-    return FieldErr(name, "[{}, {}] is empty; the first number is at most the second", range.min,
-                    range.max);
-  }
-  return range;
-}
-
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  BATCHD_ASSIGN_OR_RETURN(const Range scale, RangeArgument(arguments, "scale"));
-  BATCHD_ASSIGN_OR_RETURN(const Range ratio, RangeArgument(arguments, "ratio"));
-  return std::make_unique<RandomResizedCrop>(SizeArgument(arguments["size"]), scale, ratio,
-                                             FilterArgument(arguments["interpolation"]));
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  BATCHD_ASSIGN_OR_RETURN(const Range scale, RangeArgument(operation, "scale"));
+  BATCHD_ASSIGN_OR_RETURN(const Range ratio, RangeArgument(operation, "ratio"));
+  return std::make_unique<RandomResizedCrop>(SizeArgument(operation.arguments["size"]), scale,
+                                             ratio,
+                                             FilterArgument(operation.arguments["interpolation"]));
 }
 
 }  // namespace

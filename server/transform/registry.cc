@@ -6,8 +6,15 @@ namespace batchd {
 
 std::span<const TransformKind* const> TransformKinds() {
   static constexpr const TransformKind* kKinds[] = {
-      &kRandomResizedCropKind, &kResizeKind,    &kCenterCropKind, &kRandomHorizontalFlipKind,
-      &kToTensorKind,          &kNormalizeKind, &kLayoutKind,     &kCastKind,
+      &kRandomResizedCropKind,
+      &kResizeKind,
+      &kCenterCropKind,
+      &kRandomHorizontalFlipKind,
+      &kGrayscaleKind,
+      &kToTensorKind,
+      &kNormalizeKind,
+      &kLayoutKind,
+      &kCastKind,
   };
   return kKinds;
 }

@@ -32,13 +32,14 @@ class ResizeTo : public Transform {
  public:
   ResizeTo(ImageSize size, Filter filter) : size_(size), filter_(filter) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
-    BATCHD_RETURN_IF_ERROR(CheckGeometryPlace("Resize", *format));
+  absl::Status Prepare(RowFormat* format, ValueTable*) override {
+    BATCHD_RETURN_IF_ERROR(CheckPixelPlace("Resize", *format));
     format->size = size_;
     return absl::OkStatus();
   }
-  absl::Status Plan(GeometryPlan* plan, Draws*) const override {
-    return plan->Resize(size_, filter_);
+  absl::Status Plan(PicturePlan* plan, Draws*) const override {
+    plan->Resize(size_, filter_);
+    return absl::OkStatus();
   }
 
  private:
@@ -51,8 +52,8 @@ class ResizeShortSide : public Transform {
   ResizeShortSide(int short_side, std::optional<int> max_size, Filter filter)
       : short_side_(short_side), max_size_(max_size), filter_(filter) {}
 
-  absl::Status Prepare(RowFormat* format, ValueTable*) const override {
-    BATCHD_RETURN_IF_ERROR(CheckGeometryPlace("Resize", *format));
+  absl::Status Prepare(RowFormat* format, ValueTable*) override {
+    BATCHD_RETURN_IF_ERROR(CheckPixelPlace("Resize", *format));
     if (!format->size.has_value()) return absl::OkStatus();
     const auto size = ShortSideSize(*format->size, short_side_, max_size_);
     // Here it is not a sample that is wrong: every row would be that large.
@@ -60,10 +61,11 @@ class ResizeShortSide : public Transform {
     format->size = *size;
     return absl::OkStatus();
   }
-  absl::Status Plan(GeometryPlan* plan, Draws*) const override {
+  absl::Status Plan(PicturePlan* plan, Draws*) const override {
     BATCHD_ASSIGN_OR_RETURN(const ImageSize size,
                             ShortSideSize(plan->output(), short_side_, max_size_));
-    return plan->Resize(size, filter_);
+    plan->Resize(size, filter_);
+    return absl::OkStatus();
   }
 
  private:
@@ -72,10 +74,10 @@ class ResizeShortSide : public Transform {
   const Filter filter_;
 };
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json& arguments) {
-  const Json& size = arguments["size"];
-  const Json& max_size = arguments["max_size"];
-  const Filter filter = FilterArgument(arguments["interpolation"]);
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  const Json& size = operation.arguments["size"];
+  const Json& max_size = operation.arguments["max_size"];
+  const Filter filter = FilterArgument(operation.arguments["interpolation"]);
   if (size.is_array()) {
     if (!max_size.is_null()) {
       return FieldErr("max_size",

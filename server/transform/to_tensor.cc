@@ -15,7 +15,7 @@ const Schema& GetSchema() {
 
 class ToTensor : public Transform {
  public:
-  absl::Status Prepare(RowFormat* format, ValueTable* table) const override {
+  absl::Status Prepare(RowFormat* format, ValueTable* table) override {
     BATCHD_RETURN_IF_ERROR(CheckNotLast("ToTensor", *format));
     if (format->is_tensor) {
       return Err(absl::StatusCode::kInvalidArgument, "ToTensor comes once; leave this one out");
@@ -28,7 +28,7 @@ class ToTensor : public Transform {
   }
 };
 
-absl::StatusOr<std::unique_ptr<Transform>> Make(const Json&) {
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation&) {
   return std::make_unique<ToTensor>();
 }
 

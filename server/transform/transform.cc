@@ -3,6 +3,6 @@
 
 namespace batchd {
 
-absl::Status Transform::Plan(GeometryPlan*, Draws*) const { return absl::OkStatus(); }
+absl::Status Transform::Plan(PicturePlan*, Draws*) const { return absl::OkStatus(); }
 
 }  // namespace batchd

@@ -162,12 +162,12 @@ class Geometry {
   }
 
   GeometryPlan PlanFor(ImageSize size, uint64_t sample) const {
-    GeometryPlan plan(size);
+    PicturePlan plan(size);
     for (size_t i = 0; i < operations_.size(); ++i) {
       Draws draws({.seed = 1, .ordinal = sample, .op_id = static_cast<uint16_t>(i)});
       BATCHD_CHECK(operations_[i]->Plan(&plan, &draws).ok());
     }
-    return plan;
+    return plan.segments()[0].geometry;
   }
 
  private:

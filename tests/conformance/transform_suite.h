@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_picture.h"
 #include "tests/support/transform_helpers.h"
 
 namespace batchd {
@@ -26,6 +27,13 @@ inline Json ExampleArguments(const Schema& schema) {
         break;
       case ParamType::kBool:
         arguments[param.name] = true;
+        break;
+      case ParamType::kOperations:
+        arguments[param.name] = {
+            {{"name", "Grayscale"}, {"arguments", {{"num_output_channels", 3}}}}};
+        break;
+      case ParamType::kIntList:
+        arguments[param.name] = Json(std::vector<int>(param.count_min, 3));
         break;
       case ParamType::kFloatList:
         arguments[param.name] = Json(std::vector<double>(param.count_min, param.max));
@@ -48,7 +56,7 @@ class TransformSuite : public ::testing::TestWithParam<const TransformKind*> {
   }
 
   // A format at which the transform may stand: the start, or after ToTensor.
-  RowFormat PreparedFormat(const Transform& transform, ValueTable* table) const {
+  RowFormat PreparedFormat(Transform& transform, ValueTable* table) const {
     RowFormat format;
     if (!transform.Prepare(&format, table).ok()) {
       *table = ValueTable();
@@ -73,6 +81,25 @@ inline std::string StagesText(const GeometryPlan& plan) {
     text +=
         fmt::format("[{} to {}x{} by {}, {} {}{}]", box(s.box), s.resized.height, s.resized.width,
                     static_cast<int>(s.filter), box(s.window), s.flip_horizontal, s.flip_vertical);
+  }
+  return text;
+}
+
+// All that a plan is, as text.
+inline std::string PlanText(const PicturePlan& plan) {
+  std::string text;
+  for (const PicturePlan::Segment& segment : plan.segments()) {
+    text += StagesText(segment.geometry);
+    for (const PictureStep& s : plan.steps_of(segment)) {
+      text += fmt::format("<{} {} {}x{} {} {} {} {},{},{},{}>", reinterpret_cast<uintptr_t>(s.run),
+                          s.in_place, s.output.height, s.output.width, static_cast<int>(s.filter),
+                          fmt::join(s.fill, ","), fmt::join(s.numbers, ","), s.box.top, s.box.left,
+                          s.box.height, s.box.width);
+    }
+  }
+  for (const Erasure& e : plan.erasures()) {
+    text += fmt::format("({} {},{},{},{})", e.constant, e.box.top, e.box.left, e.box.height,
+                        e.box.width);
   }
   return text;
 }
@@ -107,11 +134,11 @@ TEST_P(TransformSuite, TheSameDrawsMakeTheSamePlan) {
   ASSERT_NE(transform, nullptr);
   for (uint64_t ordinal = 0; ordinal < 200; ++ordinal) {
     const DrawKey key = {.seed = 5, .ordinal = ordinal, .op_id = 9};
-    GeometryPlan a({30, 40}), b({30, 40});
+    PicturePlan a({30, 40}), b({30, 40});
     Draws draws_a(key), draws_b(key);
     ASSERT_OK(transform->Plan(&a, &draws_a));
     ASSERT_OK(transform->Plan(&b, &draws_b));
-    ASSERT_EQ(StagesText(a), StagesText(b));
+    ASSERT_EQ(PlanText(a), PlanText(b));
   }
 }
 
@@ -120,23 +147,55 @@ TEST_P(TransformSuite, SaysWhetherItDraws) {
   ASSERT_NE(transform, nullptr);
   std::map<std::string, int> plans;
   for (uint64_t ordinal = 0; ordinal < 200; ++ordinal) {
-    GeometryPlan plan({30, 40});
+    PicturePlan plan({30, 40});
     Draws draws({.ordinal = ordinal});
     ASSERT_OK(transform->Plan(&plan, &draws));
-    ++plans[StagesText(plan)];
+    ++plans[PlanText(plan)];
   }
   EXPECT_EQ(plans.size() > 1, GetParam()->is_random);
 }
 
-TEST_P(TransformSuite, WorksOnOnePixel) {
+// What a plan makes of a picture depends on the two alone, and not on what ran before in the same
+// memory.
+TEST_P(TransformSuite, APlanMakesTheSamePixelsEveryTime) {
   const auto transform = Make();
   ASSERT_NE(transform, nullptr);
-  for (uint64_t ordinal = 0; ordinal < 50; ++ordinal) {
-    GeometryPlan plan({1, 1});
+  ValueTable table;
+  PreparedFormat(*transform, &table);
+  Scratch used;
+  for (uint64_t ordinal = 0; ordinal < 30; ++ordinal) {
+    Draws noise({.seed = 6, .ordinal = ordinal});
+    const TestPicture picture = NoisePicture(
+        {static_cast<int>(4 + noise.NextBelow(40)), static_cast<int>(4 + noise.NextBelow(40))},
+        &noise);
+    PicturePlan plan(picture.size);
     Draws draws({.ordinal = ordinal});
     ASSERT_OK(transform->Plan(&plan, &draws));
+    Scratch fresh;
+    const TestPicture once = RunPlan(plan, picture, &fresh);
+    ASSERT_FALSE(once.pixels.empty());
+    ASSERT_EQ(once, RunPlan(plan, picture, &used));
+    ASSERT_EQ(once, RunPlan(plan, picture, &used));
+  }
+}
+
+TEST_P(TransformSuite, WorksOnOnePixelOrSaysWhy) {
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  ValueTable table;
+  PreparedFormat(*transform, &table);
+  Scratch scratch;
+  for (uint64_t ordinal = 0; ordinal < 50; ++ordinal) {
+    PicturePlan plan({1, 1});
+    Draws draws({.ordinal = ordinal});
+    const absl::Status planned = transform->Plan(&plan, &draws);
+    if (!planned.ok()) {
+      EXPECT_THAT(planned, FailsWith(absl::StatusCode::kInvalidArgument, "1x1"));
+      continue;
+    }
     EXPECT_GE(plan.output().height, 1);
-    EXPECT_EQ(plan.stage(0).box, (Box{0, 0, 1, 1}));
+    EXPECT_EQ(plan.segments()[0].geometry.stage(0).box, (Box{0, 0, 1, 1}));
+    EXPECT_FALSE(RunPlan(plan, TestPicture({1, 1}), &scratch).pixels.empty());
   }
 }
 
@@ -147,9 +206,9 @@ TEST_P(TransformSuite, ThePlanHasTheSizeThatPrepareSays) {
   const RowFormat format = PreparedFormat(*transform, &table);
   if (!format.size.has_value()) return;  // it follows the picture
   for (const ImageSize picture : {ImageSize{1, 1}, {30, 40}, {200, 3}}) {
-    GeometryPlan plan(picture);
+    PicturePlan plan(picture);
     Draws draws({});
-    ASSERT_OK(transform->Plan(&plan, &draws));
+    if (!transform->Plan(&plan, &draws).ok()) continue;  // smaller than what is cut out
     EXPECT_EQ(plan.output(), *format.size);
   }
 }

@@ -9,17 +9,17 @@
 
 #include "absl/status/statusor.h"
 #include "server/base/status.h"
-#include "server/transform/transform.h"
+#include "server/transform/operation.h"
 
 namespace batchd {
 
 // The transform as a pipeline makes it: name, schema, then its own checks.
 inline absl::StatusOr<std::unique_ptr<Transform>> MakeTransform(const std::string& name,
                                                                 const Json& arguments) {
-  const TransformKind* const kind = FindTransform(name);
-  if (kind == nullptr) return absl::InvalidArgumentError("no such operation " + name);
-  BATCHD_ASSIGN_OR_RETURN(const Json checked, CheckArguments(kind->schema(), arguments, name));
-  return kind->make(checked);
+  DrawNames names("column");
+  BATCHD_ASSIGN_OR_RETURN(const CheckedOperation checked,
+                          CheckTransform(name, arguments, name, &names));
+  return checked.kind->make(checked);
 }
 
 }  // namespace batchd

@@ -82,9 +82,12 @@ std::vector<uint8_t> EncodeJpeg(const TestPicture& picture) {
 }
 
 // Makes 96 rows of an ImageFolder with one RowMaker; returns what the last 32 have allocated.
-int64_t AllocationsOfWarmRows(const PictureFolder& folder) {
+// `operations` stand in the place of the column "image", if they are given.
+int64_t AllocationsOfWarmRows(const PictureFolder& folder,
+                              const std::vector<OperationSpec>& operations = {}) {
   constexpr int64_t kRows = 96, kWarmRows = 64;
-  const OpenRequest request = folder.Request(kRows);
+  OpenRequest request = folder.Request(kRows);
+  if (!operations.empty()) request.pipeline.columns[0].operations = operations;
   const DatasetKind* kind = FindDataset(request.dataset_name);
   auto dataset =
       kind->open(CheckArguments(kind->schema(), request.dataset_arguments, "dataset").value(), {});
@@ -142,6 +145,17 @@ TEST(Allocations, AWarmRowOfJpegAllocatesNothing) {
     folder.Write(i, EncodeJpeg(NoisePicture({40 + i, 50 - i}, &draws)));  // the bytes decide
   }
   EXPECT_EQ(AllocationsOfWarmRows(folder), 0);
+}
+
+TEST(Allocations, AWarmRowOfPictureOperationsAllocatesNothing) {
+  const PictureFolder folder(20);
+  EXPECT_EQ(AllocationsOfWarmRows(folder, {{"DecodeImage", {}},
+                                           {"RandomResizedCrop", {{"size", 33}}},
+                                           {"Grayscale", {{"num_output_channels", 3}}},
+                                           {"Resize", {{"size", {20, 21}}}},
+                                           {"ToTensor", {}},
+                                           {"Normalize", {}}}),
+            0);
 }
 
 }  // namespace

@@ -120,7 +120,11 @@ TEST(PipelinePlan, RefusesOperationsByTheirPath) {
   EXPECT_THAT(CompileImage({{"resise", {}}}),
               FailsWith(kInvalid,
                         "pipeline.image[1]: no such operation \"resise\"; there are "
-                        "DecodeImage, Label, RandomResizedCrop, Resize"));
+                        "RandomResizedCrop, Resize, CenterCrop"));
+  EXPECT_THAT(CompileColumns({{"image", {{"Dekode", {}}}}}),
+              FailsWith(kInvalid,
+                        "pipeline.image[0]: no such operation \"Dekode\"; begin a column with one "
+                        "of DecodeImage, Label"));
   EXPECT_THAT(CompileColumns({{"image", {{"Resize", {{"size", 3}}}}}}),
               FailsWith(kInvalid, "pipeline.image[0]: Resize cannot begin a column"));
   EXPECT_THAT(CompileImage({{"Label", {}}}),
@@ -146,12 +150,13 @@ TEST(PipelinePlan, RefusesArgumentsByTheirPath) {
             "pipeline.x[0].max_pixels");
 }
 
-TEST(PipelinePlan, RefusesMorePassesThanAPlanHolds) {
+TEST(PipelinePlan, TakesMorePassesThanAGeometryPlanHolds) {
   Operations resizes;
   for (int i = 1; i <= 9; ++i) resizes.push_back({"Resize", {{"size", {i, i}}}});
-  EXPECT_THAT(CompileImage(resizes), FailsWith(kInvalid, "pipeline.image: "));
-  resizes.pop_back();
-  EXPECT_OK(CompileImage(resizes));
+  const auto plan = CompileImage(resizes);
+  ASSERT_OK(plan);
+  EXPECT_EQ((*plan)->shapes()[0].shape, (std::vector<int64_t>{9, 9, 3}));
+  EXPECT_OK(MakeRow(**plan, 0, {.ordinal = 0}));
 }
 
 TEST(PipelinePlan, RefusesRowsAboveMaxPixels) {
@@ -247,16 +252,17 @@ TEST(ImageColumn, ATrainingRowIsCropResizeFlipAndValues) {
     ASSERT_OK(row);
 
     const TestPicture picture = epoch % 3 == 2 ? Noise(25, 30, 3) : Noise(20, 30, 1 + epoch % 3);
-    GeometryPlan geometry(picture.size);
+    PicturePlan picture_plan(picture.size);
     key.op_id = static_cast<uint16_t>(Xxh32("image/RandomResizedCrop#0"));
     Draws crop_draws(key);
-    ASSERT_OK((*crop)->Plan(&geometry, &crop_draws));
+    ASSERT_OK((*crop)->Plan(&picture_plan, &crop_draws));
     key.op_id = static_cast<uint16_t>(Xxh32("image/RandomHorizontalFlip#0"));
     if (Draws(key).NextUniform() < 0.5) {
-      ASSERT_OK(geometry.FlipHorizontal());
+      picture_plan.FlipHorizontal();
       ++flips;
     }
     TestPicture small({9, 7});
+    const GeometryPlan& geometry = picture_plan.segments()[0].geometry;
     RunStage(geometry.stage(0), picture.part(geometry.stage(0).box), small.view(), &scratch);
     std::vector<uint8_t> want(row->size());
     table.Write(std::as_const(small).view(), Layout::kChw, want.data());
@@ -277,9 +283,10 @@ TEST(ImageColumn, SeveralStagesGiveTheOperationsOneAfterTheOther) {
   for (const OperationSpec& operation : operations) {
     const auto transform = MakeTransform(operation.name, operation.arguments);
     ASSERT_OK(transform);
-    GeometryPlan one(now.size);
+    PicturePlan plan_of_one(now.size);
     Draws draws({});
-    ASSERT_OK((*transform)->Plan(&one, &draws));
+    ASSERT_OK((*transform)->Plan(&plan_of_one, &draws));
+    const GeometryPlan& one = plan_of_one.segments()[0].geometry;
     TestPicture next(one.output());
     RunStage(one.stage(0), now.part(one.stage(0).box), next.view(), &scratch);
     now = std::move(next);

@@ -27,10 +27,10 @@ std::vector<Box> DrawBoxes(const json& law) {
   EXPECT_OK(transform);
   std::vector<Box> boxes;
   for (uint64_t ordinal = 0; ordinal < kDraws; ++ordinal) {
-    GeometryPlan plan({law["height"], law["width"]});
+    PicturePlan plan({law["height"], law["width"]});
     Draws draws({.seed = 20240607, .ordinal = ordinal, .op_id = 77});
     EXPECT_OK((*transform)->Plan(&plan, &draws));
-    boxes.push_back(plan.stage(0).box);
+    boxes.push_back(plan.segments()[0].geometry.stage(0).box);
   }
   return boxes;
 }

@@ -16,37 +16,36 @@ namespace {
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
-struct Operation {
+struct Named {
   const char* name;
   Json arguments = Json::object();
 };
 
 // Runs Prepare over a chain and stops at the first error.
-absl::Status PrepareChain(const std::vector<Operation>& chain, RowFormat* format,
-                          ValueTable* table) {
-  for (const Operation& operation : chain) {
+absl::Status PrepareChain(const std::vector<Named>& chain, RowFormat* format, ValueTable* table) {
+  for (const Named& operation : chain) {
     BATCHD_ASSIGN_OR_RETURN(const auto transform,
                             MakeTransform(operation.name, operation.arguments));
     BATCHD_RETURN_IF_ERROR(transform->Prepare(format, table));
   }
   return absl::OkStatus();
 }
-absl::Status PrepareChain(const std::vector<Operation>& chain) {
+absl::Status PrepareChain(const std::vector<Named>& chain) {
   RowFormat format;
   ValueTable table;
   return PrepareChain(chain, &format, &table);
 }
-RowFormat FormatOf(const std::vector<Operation>& chain) {
+RowFormat FormatOf(const std::vector<Named>& chain) {
   RowFormat format;
   ValueTable table;
   EXPECT_OK(PrepareChain(chain, &format, &table));
   return format;
 }
 
-GeometryPlan PlanOf(const Operation& operation, ImageSize size, uint64_t seed = 0) {
+PicturePlan PlanOf(const Named& operation, ImageSize size, uint64_t seed = 0) {
   const auto transform = MakeTransform(operation.name, operation.arguments);
   EXPECT_OK(transform);
-  GeometryPlan plan(size);
+  PicturePlan plan(size);
   Draws draws({.seed = seed});
   EXPECT_OK((*transform)->Plan(&plan, &draws));
   return plan;
@@ -101,7 +100,10 @@ TEST(Transforms, WrongArgumentsAreRefusedByField) {
             "RandomResizedCrop.ratio[0]");
   EXPECT_EQ(FieldOf(MakeTransform("Normalize", {{"std", {1, 0, 1}}}).status()), "std[1]");
   EXPECT_EQ(FieldOf(MakeTransform("Normalize", {{"std", {1, 1e-60, 1}}}).status()), "std[1]");
-  EXPECT_EQ(FieldOf(MakeTransform("Normalize", {{"mean", {0.5, 0.5}}}).status()), "Normalize.mean");
+  EXPECT_EQ(FieldOf(PrepareChain({{"ToTensor"}, {"Normalize", {{"mean", {0.5, 0.5}}}}})), "mean");
+  EXPECT_EQ(FieldOf(PrepareChain({{"Grayscale"}, {"ToTensor"}, {"Normalize"}})), "mean");
+  EXPECT_EQ(FieldOf(MakeTransform("Grayscale", {{"num_output_channels", 2}}).status()),
+            "num_output_channels");
   EXPECT_EQ(FieldOf(MakeTransform("RandomHorizontalFlip", {{"p", 1.5}}).status()),
             "RandomHorizontalFlip.p");
   EXPECT_THAT(MakeTransform("Cast", {{"dtype", "int8"}}), FailsWith(kInvalid, "bfloat16"));
@@ -150,8 +152,8 @@ TEST(RandomResizedCrop, TryKUsesDraws4kTo4kPlus3) {
       later_tries += k > 0;
       break;
     }
-    const GeometryPlan plan = PlanOf({"RandomResizedCrop", {{"size", 8}}}, picture, seed);
-    EXPECT_EQ(plan.stage(0).box, want) << seed;
+    const PicturePlan plan = PlanOf({"RandomResizedCrop", {{"size", 8}}}, picture, seed);
+    EXPECT_EQ(plan.segments()[0].geometry.stage(0).box, want) << seed;
     EXPECT_EQ(plan.output(), (ImageSize{8, 8}));
   }
   EXPECT_GT(later_tries, 20);
@@ -160,11 +162,18 @@ TEST(RandomResizedCrop, TryKUsesDraws4kTo4kPlus3) {
 TEST(RandomHorizontalFlip, FlipsWithProbabilityP) {
   int flips = 0;
   for (uint64_t seed = 0; seed < 10000; ++seed) {
-    flips += PlanOf({"RandomHorizontalFlip", {{"p", 0.3}}}, {2, 2}, seed).stage(0).flip_horizontal;
-    EXPECT_TRUE(
-        PlanOf({"RandomHorizontalFlip", {{"p", 1}}}, {2, 2}, seed).stage(0).flip_horizontal);
-    EXPECT_FALSE(
-        PlanOf({"RandomHorizontalFlip", {{"p", 0}}}, {2, 2}, seed).stage(0).flip_horizontal);
+    flips += PlanOf({"RandomHorizontalFlip", {{"p", 0.3}}}, {2, 2}, seed)
+                 .segments()[0]
+                 .geometry.stage(0)
+                 .flip_horizontal;
+    EXPECT_TRUE(PlanOf({"RandomHorizontalFlip", {{"p", 1}}}, {2, 2}, seed)
+                    .segments()[0]
+                    .geometry.stage(0)
+                    .flip_horizontal);
+    EXPECT_FALSE(PlanOf({"RandomHorizontalFlip", {{"p", 0}}}, {2, 2}, seed)
+                     .segments()[0]
+                     .geometry.stage(0)
+                     .flip_horizontal);
   }
   EXPECT_NEAR(flips, 3000, 250);
 }
@@ -172,7 +181,7 @@ TEST(RandomHorizontalFlip, FlipsWithProbabilityP) {
 TEST(Resize, TooLongASideIsABadSample) {
   const auto transform = MakeTransform("Resize", {{"size", 256}});
   ASSERT_OK(transform);
-  GeometryPlan plan({1, 1000});
+  PicturePlan plan({1, 1000});
   Draws draws({});
   EXPECT_THAT((*transform)->Plan(&plan, &draws), IsBadSample(SampleReason::kTooLarge));
 }
