@@ -90,6 +90,18 @@ Scaled ScaleOf(const FilterAxis& axis) {
   return s;
 }
 
+// Inputs [begin, end) of output `i`; neither ever falls from one output to the next.
+struct Reached {
+  double centre;
+  int begin;
+  int end;
+};
+Reached ReachedBy(const FilterAxis& axis, const Scaled& s, int i) {
+  const double centre = (i + 0.5) * s.scale;
+  return {centre, std::max(static_cast<int>(centre - s.reach + 0.5), 0),  // towards zero
+          std::min(static_cast<int>(centre + s.reach + 0.5), axis.in_size)};
+}
+
 size_t RoundUpTo8(size_t size_bytes) { return (size_bytes + 7) & ~size_t{7}; }
 
 int32_t ToFixed(double weight) {
@@ -100,6 +112,20 @@ int32_t ToFixed(double weight) {
 }  // namespace
 
 int MostTaps(const FilterAxis& axis) { return ScaleOf(axis).stride; }
+
+void FilterSpan(const FilterAxis& axis, int* begin, int* count) {
+  const int last = axis.out_begin + axis.out_count - 1;
+  if (axis.filter == Filter::kNearest) {
+    int end = 0;
+    NearestIndices(axis.in_size, axis.out_size, axis.out_begin, 1, begin);
+    NearestIndices(axis.in_size, axis.out_size, last, 1, &end);
+    *count = end + 1 - *begin;
+    return;
+  }
+  const Scaled s = ScaleOf(axis);
+  *begin = ReachedBy(axis, s, axis.out_begin).begin;
+  *count = ReachedBy(axis, s, last).end - *begin;
+}
 
 size_t FilterTableBytes(const FilterAxis& axis) {
   const Scaled s = ScaleOf(axis);
@@ -115,9 +141,7 @@ FilterTaps MakeFilterTaps(const FilterAxis& axis, uint8_t* memory) {
   int32_t* const count = first + axis.out_count;
   int32_t* const weights = count + axis.out_count;
   for (int i = 0; i < axis.out_count; ++i) {
-    const double centre = (axis.out_begin + i + 0.5) * s.scale;
-    const int begin = std::max(static_cast<int>(centre - s.reach + 0.5), 0);  // towards zero
-    const int end = std::min(static_cast<int>(centre + s.reach + 0.5), axis.in_size);
+    const auto [centre, begin, end] = ReachedBy(axis, s, axis.out_begin + i);
     const int taps = end - begin;
     BATCHD_CHECK(taps >= 0 && taps <= s.stride);
     double total = 0.0;

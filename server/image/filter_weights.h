@@ -36,6 +36,10 @@ struct FilterTaps {
 // The most inputs that any output takes; never more than in_size.
 int MostTaps(const FilterAxis& axis);
 
+// The inputs [*begin, *begin + *count) that all outputs of the axis together read; count is 1 or
+// more. Also for Filter::kNearest.
+void FilterSpan(const FilterAxis& axis, int* begin, int* count);
+
 // What MakeFilterTaps needs; a multiple of 8.
 size_t FilterTableBytes(const FilterAxis& axis);
 

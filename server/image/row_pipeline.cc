@@ -34,17 +34,6 @@ int KeptRows(int reach_rows, int input_rows) {
   return std::min(2 * reach_rows, std::max(input_rows, reach_rows)) + kChunkRows + 1;
 }
 
-// The inputs that all outputs together read.
-void SpanOf(const FilterTaps& taps, int out_count, int* begin, int* size) {
-  int end = 0;
-  *begin = taps.first[0];
-  for (int i = 0; i < out_count; ++i) {
-    *begin = std::min(*begin, taps.first[i]);
-    end = std::max(end, taps.first[i] + taps.count[i]);
-  }
-  *size = end - *begin;
-}
-
 FilterAxis AcrossAxis(const GeometryStage& stage, int begin, int count) {
   return {stage.filter, stage.box.width, stage.resized.width, begin, count};
 }
@@ -72,87 +61,96 @@ size_t RowStage::MemoryBytes(const GeometryStage& stage) {
   return total + 2 * StrideBytes(width_max) + 8 * kAlignmentBytes;
 }
 
-Box RowStage::Prepare(const GeometryStage& stage, const Box& need, uint8_t** memory) {
-  *this = RowStage();
-  flip_horizontal_ = stage.flip_horizontal;
-  flip_vertical_ = stage.flip_vertical;
-  need_ = need;
+RowStage::Cut RowStage::CutOf(const GeometryStage& stage, const Box& need) {
+  Cut cut;
   // The wanted part before the flips, in coordinates of the resized picture.
   Box part = need;
-  if (flip_horizontal_) part.left = stage.window.width - need.left - need.width;
-  if (flip_vertical_) part.top = stage.window.height - need.top - need.height;
+  if (stage.flip_horizontal) part.left = stage.window.width - need.left - need.width;
+  if (stage.flip_vertical) part.top = stage.window.height - need.top - need.height;
   part.top += stage.window.top;
   part.left += stage.window.left;
   const int top = std::clamp(-part.top, 0, part.height);
   const int left = std::clamp(-part.left, 0, part.width);
   const int bottom = std::clamp(stage.resized.height - part.top, top, part.height);
   const int right = std::clamp(stage.resized.width - part.left, left, part.width);
-  inside_ = {top, left, bottom - top, right - left};
-  if (inside_.height == 0 || inside_.width == 0) {
-    inside_ = {};
-    region_ = {stage.box.top, stage.box.left, 1, 1};
-    PrepareRows(memory);
-    return region_;
-  }
-  Box inside = {part.top + top, part.left + left, inside_.height, inside_.width};
-  if (flip_horizontal_) inside_.left = part.width - right;
+  cut.region = {0, 0, 1, 1};
+  if (bottom == top || right == left) return cut;  // padding alone
+  cut.placed = {top, stage.flip_horizontal ? part.width - right : left, bottom - top, right - left};
+  cut.inside = {part.top + top, part.left + left, bottom - top, right - left};
+  cut.across = AcrossAxis(stage, cut.inside.left, cut.inside.width);
+  cut.down = DownAxis(stage, cut.inside.top, cut.inside.height);
 
   const bool across = stage.resized.width != stage.box.width;
   const bool down = stage.resized.height != stage.box.height;
-  region_ = inside;
   if (!across && !down) {
-    passes_ = Passes::kCopy;
+    cut.passes = Passes::kCopy;
   } else if (stage.filter == Filter::kNearest) {
-    passes_ = Passes::kNearest;
+    cut.passes = Passes::kNearest;
   } else if (!across || !down) {
-    passes_ = across ? Passes::kAcross : Passes::kDown;
+    cut.passes = across ? Passes::kAcross : Passes::kDown;
   } else {
-    passes_ = VerticalFirst({stage.box.height, stage.box.width}, stage.resized)
-                  ? Passes::kDownAcross
-                  : Passes::kAcrossDown;
+    cut.passes = VerticalFirst({stage.box.height, stage.box.width}, stage.resized)
+                     ? Passes::kDownAcross
+                     : Passes::kAcrossDown;
   }
-  if (across) PrepareAcross(stage, inside, memory);
-  if (down) PrepareDown(stage, inside, memory);
+  cut.region = cut.inside;
+  if (across) FilterSpan(cut.across, &cut.region.left, &cut.region.width);
+  if (down) FilterSpan(cut.down, &cut.region.top, &cut.region.height);
+  return cut;
+}
+
+Box RowStage::InputOf(const GeometryStage& stage, const Box& need) {
+  Box region = CutOf(stage, need).region;
+  region.top += stage.box.top;
+  region.left += stage.box.left;
+  return region;
+}
+
+Box RowStage::Prepare(const GeometryStage& stage, const Box& need, uint8_t** memory) {
+  *this = RowStage();
+  flip_horizontal_ = stage.flip_horizontal;
+  flip_vertical_ = stage.flip_vertical;
+  need_ = need;
+  const Cut cut = CutOf(stage, need);
+  passes_ = cut.passes;
+  inside_ = cut.placed;
+  region_ = cut.region;
+  if (inside_.height > 0) {
+    if (cut.across.in_size != cut.across.out_size) PrepareAcross(cut.across, memory);
+    if (cut.down.in_size != cut.down.out_size) PrepareDown(cut.down, memory);
+  }
   PrepareRows(memory);
   region_.top += stage.box.top;
   region_.left += stage.box.left;
   return region_;
 }
 
-void RowStage::PrepareAcross(const GeometryStage& stage, const Box& inside, uint8_t** memory) {
-  const FilterAxis axis = AcrossAxis(stage, inside.left, inside.width);
+void RowStage::PrepareAcross(const FilterAxis& axis, uint8_t** memory) {
+  const int count = axis.out_count;
   if (passes_ == Passes::kNearest) {
-    auto* const columns =
-        reinterpret_cast<int32_t*>(Take(memory, sizeof(int32_t) * size_t(inside.width)));
-    NearestIndices(axis.in_size, axis.out_size, inside.left, inside.width, columns);
-    region_.left = columns[0];
-    region_.width = columns[inside.width - 1] - columns[0] + 1;
-    for (int x = 0; x < inside.width; ++x) columns[x] -= region_.left;
-    if (flip_horizontal_) std::reverse(columns, columns + inside.width);
+    auto* const columns = reinterpret_cast<int32_t*>(Take(memory, sizeof(int32_t) * size_t(count)));
+    NearestIndices(axis.in_size, axis.out_size, axis.out_begin, count, columns);
+    for (int x = 0; x < count; ++x) columns[x] -= region_.left;
+    if (flip_horizontal_) std::reverse(columns, columns + count);
     columns_ = columns;
     return;
   }
   const FilterTaps taps = MakeFilterTaps(axis, Take(memory, FilterTableBytes(axis)));
-  SpanOf(taps, inside.width, &region_.left, &region_.width);
-  across_ = MakePairTaps(taps, inside.width, region_.left, region_.width, flip_horizontal_,
+  across_ = MakePairTaps(taps, count, region_.left, region_.width, flip_horizontal_,
                          Take(memory, PairTapsBytes(axis)));
 }
 
-void RowStage::PrepareDown(const GeometryStage& stage, const Box& inside, uint8_t** memory) {
-  const FilterAxis axis = DownAxis(stage, inside.top, inside.height);
+void RowStage::PrepareDown(const FilterAxis& axis, uint8_t** memory) {
+  const int count = axis.out_count;
   if (passes_ == Passes::kNearest) {
-    auto* const rows =
-        reinterpret_cast<int32_t*>(Take(memory, sizeof(int32_t) * size_t(inside.height)));
-    NearestIndices(axis.in_size, axis.out_size, inside.top, inside.height, rows);
-    region_.top = rows[0];
-    region_.height = rows[inside.height - 1] - rows[0] + 1;
-    for (int y = 0; y < inside.height; ++y) rows[y] -= region_.top;
+    auto* const rows = reinterpret_cast<int32_t*>(Take(memory, sizeof(int32_t) * size_t(count)));
+    NearestIndices(axis.in_size, axis.out_size, axis.out_begin, count, rows);
+    for (int y = 0; y < count; ++y) rows[y] -= region_.top;
     rows_ = rows;
     return;
   }
   const FilterTaps taps = MakeFilterTaps(axis, Take(memory, FilterTableBytes(axis)));
-  SpanOf(taps, inside.height, &region_.top, &region_.height);
-  down_ = MakePairTaps(taps, inside.height, region_.top, region_.height, /*reversed=*/false,
+  down_ = MakePairTaps(taps, count, region_.top, region_.height, /*reversed=*/false,
                        Take(memory, PairTapsBytes(axis)));
   down_tap_count_ = std::min(2 * down_.pair_count, region_.height);
 }
@@ -314,6 +312,14 @@ size_t RowPipeline::ScratchBytes(const GeometryPlan& plan) {
   size_t total = 0;
   for (int i = 0; i < plan.stage_count(); ++i) total += RowStage::MemoryBytes(plan.stage(i));
   return total;
+}
+
+Box RowPipeline::RegionOf(const GeometryPlan& plan) {
+  Box region = {0, 0, plan.output().height, plan.output().width};
+  for (int i = plan.stage_count() - 1; i >= 0; --i) {
+    region = RowStage::InputOf(plan.stage(i), region);
+  }
+  return region;
 }
 
 RowPipeline::RowPipeline(const GeometryPlan& plan, RowSink* last, Scratch* scratch) {

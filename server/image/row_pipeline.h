@@ -24,8 +24,11 @@ class RowStage final : public RowSink {
   // Upper bound of the memory that Prepare takes, in bytes.
   static size_t MemoryBytes(const GeometryStage& stage);
 
+  // The part of the stage's input that makes the part `need` of its output: at least one pixel.
+  static Box InputOf(const GeometryStage& stage, const Box& need);
+
   // `need` is the part of the stage's output that is wanted. Takes its memory from *memory, which
-  // it advances. Returns the part of the stage's input that makes it: at least one pixel.
+  // it advances. Returns InputOf(stage, need).
   Box Prepare(const GeometryStage& stage, const Box& need, uint8_t** memory);
 
   // Rows go to `next`, and those that need no input go now.
@@ -37,8 +40,19 @@ class RowStage final : public RowSink {
  private:
   enum class Passes : uint8_t { kCopy, kNearest, kAcross, kDown, kAcrossDown, kDownAcross };
 
-  void PrepareAcross(const GeometryStage& stage, const Box& inside, uint8_t** memory);
-  void PrepareDown(const GeometryStage& stage, const Box& inside, uint8_t** memory);
+  // What a part of the output means for the passes.
+  struct Cut {
+    Passes passes = Passes::kCopy;
+    Box inside;         // what is not padding, before the flips, in the resized picture
+    Box placed;         // the same, after the flips, in the part
+    FilterAxis across;  // of `inside`; with nothing to do if the lengths are equal
+    FilterAxis down;
+    Box region;  // the input, in coordinates of the stage's box
+  };
+  static Cut CutOf(const GeometryStage& stage, const Box& need);
+
+  void PrepareAcross(const FilterAxis& axis, uint8_t** memory);
+  void PrepareDown(const FilterAxis& axis, uint8_t** memory);
   void PrepareRows(uint8_t** memory);
   int LastInputRow(int inside_row) const;
   bool EmitReady();
@@ -87,6 +101,9 @@ class RowPipeline final : public RowSink {
 
   // What of the picture must come, by PutRows.
   const Box& region() const { return region_; }
+
+  // The same, before there is a pipeline. Cheap: no table is made.
+  static Box RegionOf(const GeometryPlan& plan);
 
   void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
     stages_[0].PutRows(rgb, stride_bytes, row_count);

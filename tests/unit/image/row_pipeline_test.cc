@@ -56,6 +56,7 @@ TestPicture Streamed(const TestPicture& in, const GeometryPlan& plan, Draws* dra
   TestPicture out(plan.output());
   Collector collector(&out);
   RowPipeline pipeline(plan, &collector, scratch);
+  EXPECT_EQ(RowPipeline::RegionOf(plan), pipeline.region());
   Stream(in, pipeline.region(), draws, &pipeline);
   EXPECT_EQ(collector.rows, out.size.height);
   return out;
