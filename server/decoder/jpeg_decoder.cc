@@ -11,6 +11,8 @@
 #include <jerror.h>
 // clang-format on
 
+#include "server/decoder/jpeg_decoder.h"
+
 #include <algorithm>
 #include <csetjmp>
 #include <memory>
@@ -19,6 +21,7 @@
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
 #include "server/decoder/exif.h"
+#include "server/decoder/jpeg_entropy.h"
 #include "server/decoder/jpeg_memory.h"
 #include "server/decoder/jpeg_scan.h"
 #include "server/decoder/size_limits.h"
@@ -171,7 +174,7 @@ void CmykToRgb(uint8_t* pixels, int width) {
 // the object as it was when new, and with memory taken back as a whole.
 class JpegReader {
  public:
-  JpegReader() {
+  explicit JpegReader(HuffmanBy huffman) : huffman_(huffman) {
     new_info_.err = jpeg_std_error(&trap_.base);
     trap_.base.error_exit = Leave;
     trap_.base.emit_message = OnMessage;
@@ -233,9 +236,30 @@ class JpegReader {
   // To be called before DecodeRows, which then goes on as far as there is something.
   void GoOnOverDamage() { trap_.goes_on = source_.bytes_in_buffer > 0; }
 
+  // Decodes what the region needs, as a rule: rows above it are skipped, columns are left out by
+  // whole blocks (kMarginColumns more on each side, since smooth chroma looks at its neighbours),
+  // and nothing below it is read.
+  absl::Status DecodeRows(const Box& region, Scratch* scratch, RowSink* sink) {
+    BATCHD_RETURN_IF_ERROR(CheckScans());
+    rows_put_ = 0;
+    const bool goes_on = trap_.goes_on;
+    // Without an end libjpeg, which reads ahead, misses it even where no bit of it is needed.
+    absl::Status status =
+        DecodeRowsBy(has_end_ ? huffman_ : HuffmanBy::kLibjpeg, region, scratch, sink);
+    if (trap_.code != JpegEntropy::kGaveUp) return status;
+    // Once more: libjpeg tells what is wrong.
+    BATCHD_RETURN_IF_ERROR(ReadHeader(bytes_));
+    is_at_scan_ = false;
+    if (goes_on) GoOnOverDamage();
+    BATCHD_RETURN_IF_ERROR(CheckScans());
+    return DecodeRowsBy(HuffmanBy::kLibjpeg, region, scratch, sink);
+  }
+
+ private:
   // What can be told from the markers: whether the picture ends, and what its scans would cost.
   absl::Status CheckScans() {
     const JpegScans scans = SurveyJpegScans({source_.next_input_byte, source_.bytes_in_buffer});
+    has_end_ = scans.ends;
     if (!scans.ends) {
       if (!trap_.goes_on) {
         return SampleErr(SampleReason::kTruncated, "no end marker in {} bytes", bytes_.size());
@@ -258,10 +282,8 @@ class JpegReader {
     return absl::OkStatus();
   }
 
-  // Decodes what the region needs, as a rule: rows above it are skipped, columns are left out by
-  // whole blocks (kMarginColumns more on each side, since smooth chroma looks at its neighbours),
-  // and nothing below it is read.
-  absl::Status DecodeRows(const Box& region, Scratch* scratch, RowSink* sink) {
+  // Goes on behind the rows that the sink has already.
+  absl::Status DecodeRowsBy(HuffmanBy huffman, const Box& region, Scratch* scratch, RowSink* sink) {
     BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_start_decompress(&info_); }));
     BATCHD_RETURN_IF_ERROR(CheckComponents());
     const bool cuts = !IsSmoothed();
@@ -275,6 +297,9 @@ class JpegReader {
     }
     BATCHD_RETURN_IF_ERROR(Guard([&] {
       if (cut_width < info_.output_width) jpeg_crop_scanline(&info_, &left, &cut_width);
+      if (huffman == HuffmanBy::kOwn) {
+        entropy_.TakeOver(&info_, static_cast<int>(left), static_cast<int>(cut_width));
+      }
       if (cuts && region.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(region.top));
     }));
     const size_t pixel_bytes = info_.output_components;
@@ -295,14 +320,16 @@ class JpegReader {
         if (pixel_bytes == 4) {
           for (int i = 0; i < count; ++i) CmykToRgb(first + i * row_bytes, region.width);
         }
-        sink->PutRows(first, static_cast<ptrdiff_t>(row_bytes), count);
+        if (y == rows_put_) {
+          sink->PutRows(first, static_cast<ptrdiff_t>(row_bytes), count);
+          rows_put_ += count;
+        }
         y += count;
       }
     }));
     return trap_.code == 0 ? absl::OkStatus() : ErrorOf();
   }
 
- private:
   // Runs calls into libjpeg. An error leaves `step` by a jump, so nothing in it may need a
   // destructor while libjpeg runs.
   template <typename Step>
@@ -350,18 +377,24 @@ class JpegReader {
     return absl::OkStatus();
   }
 
+  const HuffmanBy huffman_;
   ErrorTrap trap_;
   jpeg_source_mgr source_ = {};
   JpegMemory memory_;
+  JpegEntropy entropy_;
   jpeg_decompress_struct new_info_ = {};  // as jpeg_create_decompress leaves it
   jpeg_memory_mgr* own_memory_ = nullptr;
   jpeg_decompress_struct info_ = {};
   Bytes bytes_;
+  int rows_put_ = 0;         // of the region, into the sink
+  bool has_end_ = false;     // an end marker behind the scan
   bool is_at_scan_ = false;  // the header of bytes_ has been read, and nothing else
 };
 
 class JpegDecoder final : public ImageDecoder {
  public:
+  explicit JpegDecoder(HuffmanBy huffman) : reader_(huffman) {}
+
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
     goes_on_over_damage_ = limits.goes_on_over_damage;
     BATCHD_RETURN_IF_ERROR(reader_.ReadHeader(bytes));
@@ -372,7 +405,6 @@ class JpegDecoder final : public ImageDecoder {
     BATCHD_RETURN_IF_ERROR(reader_.Continue(bytes));
     BATCHD_CHECK(LiesInside(region, {reader_.height(), reader_.width()}));
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
-    BATCHD_RETURN_IF_ERROR(reader_.CheckScans());
     return reader_.DecodeRows(region, scratch, sink);
   }
 
@@ -388,12 +420,16 @@ class JpegDecoder final : public ImageDecoder {
 
 }  // namespace
 
+std::unique_ptr<ImageDecoder> MakeJpegDecoder(HuffmanBy huffman) {
+  return std::make_unique<JpegDecoder>(huffman);
+}
+
 extern const DecoderKind kJpegDecoder;
 const DecoderKind kJpegDecoder = {
     .name = "jpeg",
     .sentence = "JPEG, sequential and progressive, of 8 bits: grey, YCbCr, RGB, CMYK and YCCK.",
     .matches = Matches,
-    .make = []() -> std::unique_ptr<ImageDecoder> { return std::make_unique<JpegDecoder>(); },
+    .make = [] { return MakeJpegDecoder(HuffmanBy::kOwn); },
     .build = [] { return std::string("libjpeg-turbo " BATCHD_TEXT(LIBJPEG_TURBO_VERSION)); },
 };
 

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "server/base/check.h"
+#include "server/decoder/jpeg_entropy.h"
 #include "server/image/row_pipeline.h"
 #include "server/io/unique_fd.h"
 #include "tests/support/transform_helpers.h"
@@ -67,7 +68,8 @@ Encoded ReadFile(const std::string& path, std::vector<uint8_t>* memory) {
 // One thread's libjpeg and memory, kept from picture to picture.
 class Decoder {
  public:
-  Decoder() {
+  // With `plain`, libjpeg-turbo does all of it.
+  explicit Decoder(bool plain = false) : plain_(plain) {
     info_.err = jpeg_std_error(&error_);
     error_.error_exit = Fail;
     jpeg_create_decompress(&info_);
@@ -104,7 +106,9 @@ class Decoder {
       jpeg_crop_scanline(&info_, &left, &width);  // moves both to whole blocks
     } else {
       left = 0;
+      width = info_.output_width;
     }
+    if (!plain_) entropy_.TakeOver(&info_, static_cast<int>(left), static_cast<int>(width));
     if (box.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.top));
     const int64_t stride = int64_t{info_.output_width} * kChannels;
     uint8_t* const block = scratch_.Get(ScratchArea::kDecoder, size_t(stride) * kRowsPerPut);
@@ -128,7 +132,9 @@ class Decoder {
   }
 
   jpeg_error_mgr error_ = {};
+  const bool plain_;
   jpeg_decompress_struct info_ = {};
+  JpegEntropy entropy_;
   Scratch scratch_;
 };
 
@@ -211,7 +217,7 @@ double CpuSeconds() {
 
 // Makes pictures [begin, end) of the endless repetition of the files.
 void Work(const Files& files, const Geometry* geometry, std::atomic<int64_t>* next, int64_t end) {
-  Decoder decoder;
+  Decoder decoder(/*plain=*/geometry == nullptr);
   std::vector<uint8_t> memory;
   constexpr int64_t kRowBytes = int64_t{kSize} * kSize * kChannels;
   std::vector<uint8_t> batch(kBatch * kRowBytes);
@@ -249,6 +255,7 @@ std::vector<uint8_t> PixelsOf(Decoder* decoder, Encoded bytes, const Box& box) {
 // How many boxes do not come out as the same part of the whole picture.
 int64_t CountDifferent(const Files& files, const Geometry& geometry) {
   Decoder decoder;
+  Decoder plain(/*plain=*/true);
   int64_t different = 0;
   for (size_t i = 0; i < files.paths.size(); ++i) {
     decoder.Start(files.contents[i]);
@@ -256,7 +263,7 @@ int64_t CountDifferent(const Files& files, const Geometry& geometry) {
     decoder.Leave();
     Rows nowhere;
     const Box box = RowPipeline(geometry.PlanFor(size, i), &nowhere, decoder.scratch()).region();
-    const auto whole = PixelsOf(&decoder, files.contents[i], {0, 0, size.height, size.width});
+    const auto whole = PixelsOf(&plain, files.contents[i], {0, 0, size.height, size.width});
     const auto part = PixelsOf(&decoder, files.contents[i], box);
     bool equal = true;
     for (int y = 0; y < box.height; ++y) {

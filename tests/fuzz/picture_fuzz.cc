@@ -11,6 +11,7 @@
 
 #include "server/base/check.h"
 #include "server/base/status.h"
+#include "server/decoder/jpeg_decoder.h"
 #include "server/pipeline/plan.h"
 #include "tests/support/memory_dataset.h"
 
@@ -110,6 +111,25 @@ void CheckRegion(World* world, Bytes bytes, const uint8_t* choice) {
   }
 }
 
+// The project's own Huffman decoder and libjpeg's give the same rows and the same error.
+void CompareHuffmanDecoders(World* world, Bytes bytes, const uint8_t* choice) {
+  static ImageDecoder* const decoders[2] = {MakeJpegDecoder(HuffmanBy::kOwn).release(),
+                                            MakeJpegDecoder(HuffmanBy::kLibjpeg).release()};
+  const DecodeLimits limits = {.pixels_max = kPixelsMax, .goes_on_over_damage = choice[6] % 2 == 0};
+  std::vector<uint8_t> rows[2];
+  absl::Status status[2];
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<ImageSize> size = decoders[i]->ReadHeader(bytes, limits);
+    if (!size.ok()) return;
+    const Box box = BoxOf(*size, choice);
+    Rows sink(box.width);
+    status[i] = decoders[i]->Decode(bytes, box, &world->worker.scratch, &sink);
+    rows[i] = std::move(sink.bytes);
+  }
+  BATCHD_CHECK(status[0] == status[1]);
+  BATCHD_CHECK(rows[0] == rows[1]);
+}
+
 void MakeRow(World* world, Bytes bytes, const uint8_t* choice) {
   DrawKey key;
   std::memcpy(&key.ordinal, choice, 4);
@@ -130,6 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (kind.ok() && (*kind)->name != BATCHD_FUZZ_KIND) return 0;  // another target's
   if (kind.ok() && (*kind)->name == "png" && data[4] % 2 == 0) batchd::FixChecksums(&picture);
   batchd::CheckRegion(world, picture, data);
+  if (kind.ok() && (*kind)->name == "jpeg") batchd::CompareHuffmanDecoders(world, picture, data);
   batchd::MakeRow(world, picture, data);
   return 0;
 }
