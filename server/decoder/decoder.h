@@ -38,6 +38,8 @@ struct DecodeLimits {
   // For who takes damaged pictures: Decode goes on over damage as far as it can, and returns the
   // error after the last row that it could make.
   bool goes_on_over_damage = false;
+  // Whether a decoder may be less exact where that is faster. No other limit depends on it.
+  bool is_fast = false;
 };
 
 // Reused for many pictures; each pool thread has its own. Thread-compatible.
@@ -49,6 +51,11 @@ class ImageDecoder {
   // Errors: sample errors truncated, corrupt, unsupported, too_large (above limits.pixels_max,
   // naming both).
   virtual absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) = 0;
+
+  // Makes Decode give the picture at 1/reduction (2, 4 or 8) of its size, sides rounded up. Called
+  // between ReadHeader and Decode, for limits that are fast. Returns false, and nothing changes, if
+  // the decoder cannot.
+  virtual bool Reduce(int) { return false; }
 
   // Puts the rows of `region`, which lies inside the picture, into `sink`, each region.width * 3
   // bytes. `bytes` are those of the last successful ReadHeader.

@@ -199,33 +199,29 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // Reads up to the first scan and chooses the output.
-  absl::Status ReadHeader(Bytes bytes) {
-    bytes_ = bytes;
-    is_at_scan_ = false;
-    trap_.goes_on = false;
-    trap_.code = 0;
-    memory_.Reset();
-    info_ = new_info_;
-    source_.next_input_byte = bytes.data();
-    source_.bytes_in_buffer = bytes.size();
-    BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_read_header(&info_, TRUE); }));
-    if (info_.num_components != 1 && info_.num_components != 3 && info_.num_components != 4) {
-      return SampleErr(SampleReason::kUnsupported, "{} colour components; 1, 3 or 4 are handled",
-                       info_.num_components);
-    }
-    info_.out_color_space = info_.num_components == 4 ? JCS_CMYK : JCS_RGB;
-    info_.dct_method = JDCT_ISLOW;
-    info_.do_fancy_upsampling = TRUE;
-    is_at_scan_ = true;
-    return absl::OkStatus();
+  // Reads up to the first scan and chooses the output: exact, as Pillow's, or fast.
+  absl::Status ReadHeader(Bytes bytes, bool is_fast) {
+    is_fast_ = is_fast;
+    reduction_ = 1;
+    return Begin(bytes);
+  }
+
+  // What comes out of DecodeRows has 1/reduction of the size.
+  void Reduce(int reduction) {
+    reduction_ = reduction;
+    SetReduction();
+  }
+
+  // The size of what DecodeRows gives.
+  ImageSize output_size() const {
+    return {(height() + reduction_ - 1) / reduction_, (width() + reduction_ - 1) / reduction_};
   }
 
   // As ReadHeader, unless the last call has read just that.
   absl::Status Continue(Bytes bytes) {
     const bool is_there =
         is_at_scan_ && bytes.data() == bytes_.data() && bytes.size() == bytes_.size();
-    if (!is_there) BATCHD_RETURN_IF_ERROR(ReadHeader(bytes));
+    if (!is_there) BATCHD_RETURN_IF_ERROR(Begin(bytes));
     is_at_scan_ = false;
     return absl::OkStatus();
   }
@@ -248,7 +244,7 @@ class JpegReader {
         DecodeRowsBy(has_end_ ? huffman_ : HuffmanBy::kLibjpeg, region, scratch, sink);
     if (trap_.code != JpegEntropy::kGaveUp) return status;
     // Once more: libjpeg tells what is wrong.
-    BATCHD_RETURN_IF_ERROR(ReadHeader(bytes_));
+    BATCHD_RETURN_IF_ERROR(Begin(bytes_));
     is_at_scan_ = false;
     if (goes_on) GoOnOverDamage();
     BATCHD_RETURN_IF_ERROR(CheckScans());
@@ -256,6 +252,35 @@ class JpegReader {
   }
 
  private:
+  absl::Status Begin(Bytes bytes) {
+    bytes_ = bytes;
+    is_at_scan_ = false;
+    trap_.goes_on = false;
+    trap_.code = 0;
+    memory_.Reset();
+    info_ = new_info_;
+    source_.next_input_byte = bytes.data();
+    source_.bytes_in_buffer = bytes.size();
+    BATCHD_RETURN_IF_ERROR(Guard([this] { jpeg_read_header(&info_, TRUE); }));
+    if (info_.num_components != 1 && info_.num_components != 3 && info_.num_components != 4) {
+      return SampleErr(SampleReason::kUnsupported, "{} colour components; 1, 3 or 4 are handled",
+                       info_.num_components);
+    }
+    info_.out_color_space = info_.num_components == 4 ? JCS_CMYK : JCS_RGB;
+    info_.dct_method = JDCT_ISLOW;
+    // Otherwise upsampling and colour conversion are one step, which repeats chroma.
+    info_.do_fancy_upsampling = is_fast_ ? FALSE : TRUE;
+    SetReduction();
+    is_at_scan_ = true;
+    return absl::OkStatus();
+  }
+
+  // libjpeg leaves out the high frequencies of each block and makes a smaller one of the rest.
+  void SetReduction() {
+    info_.scale_num = 1;
+    info_.scale_denom = static_cast<unsigned>(reduction_);
+  }
+
   // What can be told from the markers: whether the picture ends, and what its scans would cost.
   absl::Status CheckScans() {
     const JpegScans scans = SurveyJpegScans({source_.next_input_byte, source_.bytes_in_buffer});
@@ -291,9 +316,9 @@ class JpegReader {
     JDIMENSION cut_width = info_.output_width;
     if (cuts) {
       left = static_cast<JDIMENSION>(std::max(region.left - kMarginColumns, 0));
-      cut_width =
-          static_cast<JDIMENSION>(std::min(region.left + region.width + kMarginColumns, width())) -
-          left;
+      cut_width = static_cast<JDIMENSION>(
+                      std::min(region.left + region.width + kMarginColumns, output_size().width)) -
+                  left;
     }
     BATCHD_RETURN_IF_ERROR(Guard([&] {
       if (cut_width < info_.output_width) jpeg_crop_scanline(&info_, &left, &cut_width);
@@ -386,6 +411,8 @@ class JpegReader {
   jpeg_memory_mgr* own_memory_ = nullptr;
   jpeg_decompress_struct info_ = {};
   Bytes bytes_;
+  bool is_fast_ = false;
+  int reduction_ = 1;
   int rows_put_ = 0;         // of the region, into the sink
   bool has_end_ = false;     // an end marker behind the scan
   bool is_at_scan_ = false;  // the header of bytes_ has been read, and nothing else
@@ -397,13 +424,18 @@ class JpegDecoder final : public ImageDecoder {
 
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
     goes_on_over_damage_ = limits.goes_on_over_damage;
-    BATCHD_RETURN_IF_ERROR(reader_.ReadHeader(bytes));
+    BATCHD_RETURN_IF_ERROR(reader_.ReadHeader(bytes, limits.is_fast));
     return CheckedSize(reader_.height(), reader_.width(), limits);
+  }
+
+  bool Reduce(int reduction) override {
+    reader_.Reduce(reduction);
+    return true;
   }
 
   absl::Status Decode(Bytes bytes, const Box& region, Scratch* scratch, RowSink* sink) override {
     BATCHD_RETURN_IF_ERROR(reader_.Continue(bytes));
-    BATCHD_CHECK(LiesInside(region, {reader_.height(), reader_.width()}));
+    BATCHD_CHECK(LiesInside(region, reader_.output_size()));
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
     return reader_.DecodeRows(region, scratch, sink);
   }

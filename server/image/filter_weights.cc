@@ -82,7 +82,7 @@ struct Scaled {
 Scaled ScaleOf(const FilterAxis& axis) {
   Scaled s = {};
   s.kernel = KernelOf(axis.filter);
-  s.scale = static_cast<double>(axis.in_size) / axis.out_size;
+  s.scale = (axis.in_extent > 0 ? axis.in_extent : axis.in_size) / axis.out_size;
   s.stretch = std::max(s.scale, 1.0);
   s.reach = s.kernel.reach * s.stretch;
   // 2 * reach + 1 pixels at most have their centre within reach; one more for the rounding.
@@ -97,7 +97,7 @@ struct Reached {
   int end;
 };
 Reached ReachedBy(const FilterAxis& axis, const Scaled& s, int i) {
-  const double centre = (i + 0.5) * s.scale;
+  const double centre = axis.in_begin + (i + 0.5) * s.scale;
   return {centre, std::max(static_cast<int>(centre - s.reach + 0.5), 0),  // towards zero
           std::min(static_cast<int>(centre + s.reach + 0.5), axis.in_size)};
 }

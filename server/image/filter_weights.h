@@ -22,6 +22,12 @@ struct FilterAxis {
   int out_size = 0;
   int out_begin = 0;
   int out_count = 0;
+  // With an extent, not all of the input is resized but [in_begin, in_begin + in_extent) of it,
+  // which lies inside; what is beside it counts as the neighbours that it is.
+  double in_begin = 0;
+  double in_extent = 0;
+
+  bool resizes() const { return in_extent > 0 || in_size != out_size; }
 };
 
 // Output out_begin + i is the sum over k < count[i] of input first[i] + k by

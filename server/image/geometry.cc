@@ -122,6 +122,29 @@ absl::Status GeometryPlan::Resize(ImageSize size, Filter filter) {
   return absl::OkStatus();
 }
 
+int GeometryPlan::ReductionMax() const {
+  const GeometryStage& first = stages_[0];
+  if (!first.resizes() || first.filter == Filter::kNearest) return 1;
+  int reduction = 8;
+  while (reduction > 1 && (first.box.height < reduction * first.resized.height ||
+                           first.box.width < reduction * first.resized.width)) {
+    reduction /= 2;
+  }
+  return reduction;
+}
+
+void GeometryPlan::Reduce(int reduction) {
+  GeometryStage& first = stages_[0];
+  BATCHD_CHECK(first.reduction == 1 && reduction > 1);
+  const Box box = first.box;
+  const int top = box.top / reduction;
+  const int left = box.left / reduction;
+  first.full_box = box;
+  first.reduction = reduction;
+  first.box = {top, left, (box.top + box.height + reduction - 1) / reduction - top,
+               (box.left + box.width + reduction - 1) / reduction - left};
+}
+
 absl::Status GeometryPlan::FlipHorizontal() {
   GeometryStage& stage = stages_[stage_count_ - 1];
   stage.flip_horizontal = !stage.flip_horizontal;

@@ -47,9 +47,13 @@ struct GeometryStage {
   Box window;
   bool flip_horizontal = false;
   bool flip_vertical = false;
+  // Above 1: the input is the picture at 1/reduction of its size, `box` the part of that which
+  // covers `full_box`, and it is full_box that is resized, its borders between pixels.
+  int reduction = 1;
+  Box full_box = {};
 
   ImageSize output() const { return {window.height, window.width}; }
-  bool resizes() const { return resized != ImageSize{box.height, box.width}; }
+  bool resizes() const { return reduction > 1 || resized != ImageSize{box.height, box.width}; }
 };
 
 // Grows by folding operations in; holds no heap memory. Thread-compatible.
@@ -70,6 +74,13 @@ class GeometryPlan {
   absl::Status Resize(ImageSize size, Filter filter);
   absl::Status FlipHorizontal();
   absl::Status FlipVertical();
+
+  // How far a decoder may reduce the picture, 1, 2, 4 or 8, so that the first stage still makes it
+  // smaller, or keeps its size, along both sides. 1 if it does not resize or takes nearest pixels.
+  int ReductionMax() const;
+  // Goes over to a picture that is reduced so, with its sides rounded up. Once, for a plan that is
+  // finished; `reduction` is above 1 and at most ReductionMax().
+  void Reduce(int reduction);
 
   int stage_count() const { return stage_count_; }
   const GeometryStage& stage(int i) const { return stages_[i]; }

@@ -74,6 +74,10 @@ class PicturePlan {
   // `box` lies inside output(), which may not change after this.
   void Erase(const Box& box, int constant) { erasures_.push_back({box, constant}); }
 
+  // As in GeometryPlan.
+  int ReductionMax() const { return segments_[0].geometry.ReductionMax(); }
+  void Reduce(int reduction) { segments_[0].geometry.Reduce(reduction); }
+
   // The one with the most pixels of all that is made on the way.
   ImageSize largest() const;
 

@@ -35,10 +35,20 @@ int KeptRows(int reach_rows, int input_rows) {
 }
 
 FilterAxis AcrossAxis(const GeometryStage& stage, int begin, int count) {
-  return {stage.filter, stage.box.width, stage.resized.width, begin, count};
+  FilterAxis axis = {stage.filter, stage.box.width, stage.resized.width, begin, count};
+  if (stage.reduction > 1) {
+    axis.in_begin = static_cast<double>(stage.full_box.left) / stage.reduction - stage.box.left;
+    axis.in_extent = static_cast<double>(stage.full_box.width) / stage.reduction;
+  }
+  return axis;
 }
 FilterAxis DownAxis(const GeometryStage& stage, int begin, int count) {
-  return {stage.filter, stage.box.height, stage.resized.height, begin, count};
+  FilterAxis axis = {stage.filter, stage.box.height, stage.resized.height, begin, count};
+  if (stage.reduction > 1) {
+    axis.in_begin = static_cast<double>(stage.full_box.top) / stage.reduction - stage.box.top;
+    axis.in_extent = static_cast<double>(stage.full_box.height) / stage.reduction;
+  }
+  return axis;
 }
 
 }  // namespace
@@ -80,8 +90,8 @@ RowStage::Cut RowStage::CutOf(const GeometryStage& stage, const Box& need) {
   cut.across = AcrossAxis(stage, cut.inside.left, cut.inside.width);
   cut.down = DownAxis(stage, cut.inside.top, cut.inside.height);
 
-  const bool across = stage.resized.width != stage.box.width;
-  const bool down = stage.resized.height != stage.box.height;
+  const bool across = cut.across.resizes();
+  const bool down = cut.down.resizes();
   if (!across && !down) {
     cut.passes = Passes::kCopy;
   } else if (stage.filter == Filter::kNearest) {
@@ -116,8 +126,8 @@ Box RowStage::Prepare(const GeometryStage& stage, const Box& need, uint8_t** mem
   inside_ = cut.placed;
   region_ = cut.region;
   if (inside_.height > 0) {
-    if (cut.across.in_size != cut.across.out_size) PrepareAcross(cut.across, memory);
-    if (cut.down.in_size != cut.down.out_size) PrepareDown(cut.down, memory);
+    if (cut.across.resizes()) PrepareAcross(cut.across, memory);
+    if (cut.down.resizes()) PrepareDown(cut.down, memory);
   }
   PrepareRows(memory);
   region_.top += stage.box.top;

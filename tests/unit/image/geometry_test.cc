@@ -182,6 +182,32 @@ TEST(GeometryPlan, ACropBesideThePictureStillDecodesAPixel) {
   EXPECT_EQ(plan.output(), (ImageSize{4, 5}));
 }
 
+TEST(GeometryPlan, TellsHowFarADecoderMayReduce) {
+  const auto reduction = [](const Box& box, ImageSize size, Filter filter) {
+    GeometryPlan plan({1000, 1000});
+    EXPECT_TRUE(plan.Crop(box).ok());
+    EXPECT_TRUE(plan.Resize(size, filter).ok());
+    return plan.ReductionMax();
+  };
+  EXPECT_EQ(reduction({0, 0, 447, 900}, {224, 224}, Filter::kBilinear), 1);
+  EXPECT_EQ(reduction({0, 0, 448, 448}, {224, 224}, Filter::kBilinear), 2);
+  EXPECT_EQ(reduction({0, 0, 1000, 895}, {224, 224}, Filter::kBilinear), 2);
+  EXPECT_EQ(reduction({0, 0, 1000, 896}, {224, 224}, Filter::kBicubic), 4);
+  EXPECT_EQ(reduction({1, 1, 999, 999}, {10, 10}, Filter::kLanczos), 8);
+  EXPECT_EQ(reduction({0, 0, 448, 448}, {224, 224}, Filter::kNearest), 1);
+  EXPECT_EQ(GeometryPlan({1000, 1000}).ReductionMax(), 1);
+}
+
+TEST(GeometryPlan, AReducedBoxCoversTheWholeOne) {
+  GeometryPlan plan({1000, 1000});
+  ASSERT_TRUE(plan.Crop({7, 8, 450, 449}).ok());
+  ASSERT_TRUE(plan.Resize({100, 100}, Filter::kBilinear).ok());
+  plan.Reduce(4);
+  EXPECT_EQ(plan.stage(0).box, (Box{1, 2, 114, 113}));
+  EXPECT_EQ(plan.stage(0).full_box, (Box{7, 8, 450, 449}));
+  EXPECT_EQ(plan.output(), (ImageSize{100, 100}));
+}
+
 TEST(GeometryPlan, RefusesMoreStagesThanItHolds) {
   GeometryPlan plan({10, 10});
   absl::Status status;

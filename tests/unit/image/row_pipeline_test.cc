@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "tests/support/each_target.h"
 #include "tests/support/scalar_resample.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/test_picture.h"
 
 namespace batchd {
@@ -185,6 +187,60 @@ TEST(RowPipeline, AsksForWhatTheWindowNeeds) {
   ASSERT_TRUE(plan.Crop({20, 30, 10, 10}).ok());
   const RowPipeline pipeline(plan, &collector, &scratch);
   EXPECT_EQ(pipeline.region(), (Box{39, 59, 22, 22}));
+}
+
+// A picture that rises evenly along both axes, and the same reduced by averages.
+TestPicture Ramp(ImageSize full, int reduction) {
+  TestPicture ramp(
+      {(full.height + reduction - 1) / reduction, (full.width + reduction - 1) / reduction});
+  const double centre = (reduction - 1) / 2.0;
+  for (int y = 0; y < ramp.size.height; ++y) {
+    for (int x = 0; x < ramp.size.width; ++x) {
+      const double across = x * reduction + centre;
+      const double down = y * reduction + centre;
+      const double values[] = {across / 2, down / 2, (across + down) / 4};
+      for (int c = 0; c < 3; ++c) ramp.at(y, x)[c] = static_cast<uint8_t>(values[c] + 0.5);
+    }
+  }
+  return ramp;
+}
+
+// The box of the full size is resized, though it begins and ends between pixels of the reduced
+// picture: what comes out has not moved.
+TEST(RowPipeline, OfAReducedPictureTakesTheSameBox) {
+  Draws draws({.seed = 8});
+  Scratch scratch;
+  const ImageSize full = {430, 500};
+  const TestPicture whole = Ramp(full, 1);
+  for (int i = 0; i < 400; ++i) {
+    const int reduction = 2 << draws.NextBelow(3);
+    const ImageSize out = {1 + int(draws.NextBelow(50)), 1 + int(draws.NextBelow(50))};
+    const int height = out.height * reduction + int(draws.NextBelow(uint32_t(reduction)));
+    const int width = out.width * reduction + int(draws.NextBelow(uint32_t(reduction)));
+    if (height > full.height - 32 || width > full.width - 32) continue;
+    // Away from the borders, where the kinds of picture are cut differently.
+    const Box box = {16 + int(draws.NextBelow(uint32_t(full.height - 31 - height))),
+                     16 + int(draws.NextBelow(uint32_t(full.width - 31 - width))), height, width};
+    GeometryPlan exact(full);
+    ASSERT_OK(exact.Crop(box));
+    ASSERT_OK(exact.Resize(out, Filter::kBilinear));
+    if (draws.NextBelow(2) == 0) {
+      ASSERT_OK(exact.FlipHorizontal());
+    }
+    ASSERT_GE(exact.ReductionMax(), reduction);
+    GeometryPlan reduced = exact;
+    reduced.Reduce(reduction);
+    EXPECT_EQ(reduced.output(), out);
+    const TestPicture want = Streamed(whole, exact, &draws, &scratch);
+    const TestPicture got = Streamed(Ramp(full, reduction), reduced, &draws, &scratch);
+    int difference_max = 0;
+    for (size_t k = 0; k < want.pixels.size(); ++k) {
+      difference_max = std::max(difference_max, std::abs(want.pixels[k] - got.pixels[k]));
+    }
+    // Rounding of the two pictures; a shift by one pixel of the full one would be more at 4 and 8.
+    EXPECT_LE(difference_max, 1) << "reduction " << reduction << " box " << box.top << " "
+                                 << box.left << " " << box.height << "x" << box.width;
+  }
 }
 
 TEST(RowPipeline, TakesItsMemoryOnce) {
