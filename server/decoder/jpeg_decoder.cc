@@ -268,17 +268,18 @@ class JpegReader {
     }
     info_.out_color_space = info_.num_components == 4 ? JCS_CMYK : JCS_RGB;
     info_.dct_method = JDCT_ISLOW;
-    // Otherwise upsampling and colour conversion are one step, which repeats chroma.
-    info_.do_fancy_upsampling = is_fast_ ? FALSE : TRUE;
     SetReduction();
     is_at_scan_ = true;
     return absl::OkStatus();
   }
 
-  // libjpeg leaves out the high frequencies of each block and makes a smaller one of the rest.
+  // For a reduced picture libjpeg makes smaller blocks, of their low frequencies alone. Without
+  // smooth upsampling, chroma is repeated in one step with the conversion of colours; of a reduced
+  // picture that would be too coarse, and gain little.
   void SetReduction() {
     info_.scale_num = 1;
     info_.scale_denom = static_cast<unsigned>(reduction_);
+    info_.do_fancy_upsampling = is_fast_ && reduction_ == 1 ? FALSE : TRUE;
   }
 
   // What can be told from the markers: whether the picture ends, and what its scans would cost.
