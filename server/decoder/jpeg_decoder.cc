@@ -302,6 +302,11 @@ class JpegReader {
     return trap_.code == 0 ? absl::OkStatus() : ErrorOf();
   }
 
+  // Frees what a large picture has taken, after DecodeRows; it need not wait for the next picture.
+  void ReleaseLarge() {
+    if (memory_.held_bytes() > kScratchKeepBytes) memory_.Reset();
+  }
+
  private:
   // Runs calls into libjpeg. An error leaves `step` by a jump, so nothing in it may need a
   // destructor while libjpeg runs.
@@ -373,7 +378,9 @@ class JpegDecoder final : public ImageDecoder {
     BATCHD_CHECK(LiesInside(region, {reader_.height(), reader_.width()}));
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
     BATCHD_RETURN_IF_ERROR(reader_.CheckScans());
-    return reader_.DecodeRows(region, scratch, sink);
+    const absl::Status decoded = reader_.DecodeRows(region, scratch, sink);
+    reader_.ReleaseLarge();
+    return decoded;
   }
 
   int Orientation(Bytes bytes) override { return ExifOrientation(FindJpegExif(bytes)); }
