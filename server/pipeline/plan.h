@@ -92,7 +92,7 @@ class JointPlan {
   virtual ~JointPlan() = default;
 
   // As ColumnPlan::MakeRow for one column after the other; `out` has a row of each. Errors: the
-  // first that would come so.
+  // first that would come so; its text may name another place of the same damage.
   virtual absl::Status MakeRows(const Dataset& dataset, Bytes bytes, const DrawKey& key,
                                 Worker* worker, std::span<uint8_t* const> out) const = 0;
 };

@@ -83,7 +83,11 @@ void ExpectEqualRows(const PipelinePlan& plan, Bytes bytes, int draws) {
     const DrawKey key = {.seed = 3, .epoch = epoch};
     const Rows together = Together(plan, bytes, key, &worker);
     const Rows one_by_one = OneByOne(plan, bytes, key, &other_worker);
-    ASSERT_EQ(together.status, one_by_one.status) << "epoch " << epoch;
+    // The text may name another row of the same damage.
+    ASSERT_EQ(together.status.code(), one_by_one.status.code())
+        << together.status << ' ' << one_by_one.status;
+    ASSERT_EQ(SampleReasonOf(together.status), SampleReasonOf(one_by_one.status))
+        << together.status << ' ' << one_by_one.status;
     if (!together.status.ok()) continue;
     for (size_t i = 0; i < together.bytes.size(); ++i) {
       ASSERT_EQ(together.bytes[i], one_by_one.bytes[i])
@@ -121,7 +125,8 @@ TEST(JointImages, EqualSeparateDecodesForEveryPictureOfTheSharedCases) {
 // Cut off or changed anywhere: damage above, in and below the crops.
 TEST(JointImages, EqualSeparateDecodesForDamagedPictures) {
   BATCHD_NEEDS_CASES();
-  for (const char* name : {"exif_orientation_6.jpg", "exif_orientation_3.jpg", "trunc_half.jpg"}) {
+  for (const char* name : {"exif_orientation_6.jpg", "exif_orientation_3.jpg", "trunc_half.jpg",
+                           "rgb8.png", "raw.ppm"}) {
     const std::vector<uint8_t> whole = ReadFileBytes(CasesPath(std::string("images/") + name));
     for (const char* orientation : {"stored", "upright"}) {
       for (const char* damaged : {"raise", "accept"}) {
