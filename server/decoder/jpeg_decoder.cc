@@ -213,9 +213,7 @@ class JpegReader {
   }
 
   // The size of what DecodeRows gives.
-  ImageSize output_size() const {
-    return {(height() + reduction_ - 1) / reduction_, (width() + reduction_ - 1) / reduction_};
-  }
+  ImageSize output_size() const { return ReducedSize({height(), width()}, reduction_); }
 
   // As ReadHeader, unless the last call has read just that.
   absl::Status Continue(Bytes bytes) {
@@ -249,6 +247,11 @@ class JpegReader {
     if (goes_on) GoOnOverDamage();
     BATCHD_RETURN_IF_ERROR(CheckScans());
     return DecodeRowsBy(HuffmanBy::kLibjpeg, region, scratch, sink);
+  }
+
+  // Frees what a large picture has taken, after DecodeRows; it need not wait for the next picture.
+  void ReleaseLarge() {
+    if (memory_.held_bytes() > kScratchKeepBytes) memory_.Reset();
   }
 
  private:
@@ -438,7 +441,9 @@ class JpegDecoder final : public ImageDecoder {
     BATCHD_RETURN_IF_ERROR(reader_.Continue(bytes));
     BATCHD_CHECK(LiesInside(region, reader_.output_size()));
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
-    return reader_.DecodeRows(region, scratch, sink);
+    const absl::Status decoded = reader_.DecodeRows(region, scratch, sink);
+    reader_.ReleaseLarge();
+    return decoded;
   }
 
   int Orientation(Bytes bytes) override { return ExifOrientation(FindJpegExif(bytes)); }

@@ -114,8 +114,10 @@ class PnmDecoder final : public ImageDecoder {
     for (int64_t y = region.top; y < region.top + region.height; ++y) {
       const int64_t row_at = header.pixels_at + y * row_bytes;
       if (row_at + row_bytes > static_cast<int64_t>(bytes.size())) {
-        return SampleErr(SampleReason::kTruncated, "{} bytes end in row {} of {}", bytes.size(), y,
-                         header.height);
+        // The same row whatever the region.
+        const int64_t rows = (static_cast<int64_t>(bytes.size()) - header.pixels_at) / row_bytes;
+        return SampleErr(SampleReason::kTruncated, "{} bytes end in row {} of {}", bytes.size(),
+                         rows, header.height);
       }
       ConvertRow(bytes.data() + row_at + region.left * pixel_bytes, header, region.width, rgb);
       sink->PutRows(rgb, 0, 1);

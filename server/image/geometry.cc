@@ -125,7 +125,7 @@ absl::Status GeometryPlan::Resize(ImageSize size, Filter filter) {
 int GeometryPlan::ReductionMax() const {
   const GeometryStage& first = stages_[0];
   if (!first.resizes() || first.filter == Filter::kNearest) return 1;
-  int reduction = 8;
+  int reduction = kReductionMax;
   while (reduction > 1 && (first.box.height < reduction * first.resized.height ||
                            first.box.width < reduction * first.resized.width)) {
     reduction /= 2;

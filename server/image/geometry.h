@@ -32,6 +32,12 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
+// The most that a decoder may make a picture smaller, and what it makes of a size then.
+inline constexpr int kReductionMax = 8;
+inline ImageSize ReducedSize(ImageSize size, int reduction) {
+  return {(size.height + reduction - 1) / reduction, (size.width + reduction - 1) / reduction};
+}
+
 // Pillow's resampling filters.
 enum class Filter : uint8_t { kNearest, kBox, kBilinear, kHamming, kBicubic, kLanczos };
 

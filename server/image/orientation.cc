@@ -14,23 +14,36 @@ constexpr ptrdiff_t kChannels = 3;
 // Those that exchange rows and columns.
 bool Turns(int orientation) { return orientation >= 5; }
 
+// Those whose rows, or columns, are read from the last one of the stored picture.
+bool ReversesRows(int orientation) {
+  return orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+}
+bool ReversesColumns(int orientation) {
+  return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+}
+
 }  // namespace
 
 ImageSize UprightSize(ImageSize stored, int orientation) {
   return Turns(orientation) ? ImageSize{stored.width, stored.height} : stored;
 }
 
+Box StoredRegion(int orientation, ImageSize stored, const Box& region) {
+  Box part =
+      Turns(orientation) ? Box{region.left, region.top, region.width, region.height} : region;
+  if (ReversesRows(orientation)) part.top = stored.height - part.top - part.height;
+  if (ReversesColumns(orientation)) part.left = stored.width - part.left - part.width;
+  return part;
+}
+
 UprightRows::UprightRows(int orientation, ImageSize stored, const Box& region, RowSink* next,
                          Scratch* scratch)
     : turns_(Turns(orientation)),
-      reverses_rows_(orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7),
-      reverses_columns_(orientation == 2 || orientation == 3 || orientation == 7 ||
-                        orientation == 8),
-      next_(next) {
+      reverses_rows_(ReversesRows(orientation)),
+      reverses_columns_(ReversesColumns(orientation)),
+      next_(next),
+      region_(StoredRegion(orientation, stored, region)) {
   BATCHD_CHECK(orientation >= 1 && orientation <= 8);
-  region_ = turns_ ? Box{region.left, region.top, region.width, region.height} : region;
-  if (reverses_rows_) region_.top = stored.height - region_.top - region_.height;
-  if (reverses_columns_) region_.left = stored.width - region_.left - region_.width;
   stride_bytes_ = kChannels * region_.width;
   const size_t row_bytes = size_t(kChannels * region.width) + kRowSlackBytes;
   const bool collects = turns_ || reverses_rows_;

@@ -16,6 +16,9 @@ namespace batchd {
 // The size of a picture of `stored` pixels once it is upright. `orientation` is 1 to 8.
 ImageSize UprightSize(ImageSize stored, int orientation);
 
+// `region`, a part of the upright picture, in the stored one of `stored` pixels.
+Box StoredRegion(int orientation, ImageSize stored, const Box& region);
+
 // Thread-compatible. Lives for one sample; borrows the scratch area kUpright for the whole region,
 // save for the orientations 1 and 2.
 class UprightRows final : public RowSink {
@@ -26,7 +29,7 @@ class UprightRows final : public RowSink {
   UprightRows(const UprightRows&) = delete;
   UprightRows& operator=(const UprightRows&) = delete;
 
-  // The same part of the stored picture: what must come, by PutRows.
+  // StoredRegion of it: what must come, by PutRows.
   const Box& region() const { return region_; }
 
   void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override;

@@ -2,10 +2,6 @@
 
 #include "server/image/picture_run.h"
 
-#include <cstring>
-
-#include "server/base/check.h"
-
 namespace batchd {
 namespace {
 
@@ -15,28 +11,7 @@ ScratchArea OtherThan(ScratchArea area) {
   return area == ScratchArea::kPictureA ? ScratchArea::kPictureB : ScratchArea::kPictureA;
 }
 
-// Dense, so that what is done to each value alone needs one loop.
-Picture PictureIn(ScratchArea area, ImageSize size, Scratch* scratch) {
-  const int64_t stride = size.width * kChannels;
-  return {scratch->Get(area, static_cast<size_t>(stride * size.height)), size.height, size.width,
-          stride};
-}
-
 }  // namespace
-
-void PictureRun::Collector::Begin(ImageSize size, ScratchArea area, Scratch* scratch) {
-  picture_ = PictureIn(area, size, scratch);
-  rows_ = 0;
-}
-
-void PictureRun::Collector::PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) {
-  BATCHD_CHECK(rows_ + row_count <= picture_.height);
-  uint8_t* to = picture_.data + rows_ * picture_.stride_bytes;
-  for (int y = 0; y < row_count; ++y, rgb += stride_bytes, to += picture_.stride_bytes) {
-    std::memcpy(to, rgb, static_cast<size_t>(picture_.stride_bytes));
-  }
-  rows_ += row_count;
-}
 
 PictureRun::PictureRun(const PicturePlan& plan, RowSink* last, Scratch* scratch)
     : plan_(plan), last_(last), scratch_(scratch) {
@@ -45,7 +20,7 @@ PictureRun::PictureRun(const PicturePlan& plan, RowSink* last, Scratch* scratch)
 
 void PictureRun::BeginSegment() {
   const GeometryPlan& geometry = segment().geometry;
-  if (!is_end()) collector_.Begin(geometry.output(), free_, scratch_);
+  if (!is_end()) collector_ = RowCollector(PictureIn(free_, geometry.output(), scratch_));
   pipeline_.emplace(geometry, is_end() ? last_ : &collector_, scratch_);
 }
 

@@ -10,6 +10,7 @@
 
 #include "server/image/picture.h"
 #include "server/image/picture_plan.h"
+#include "server/image/row_collector.h"
 #include "server/image/row_pipeline.h"
 #include "server/image/row_sink.h"
 #include "server/image/scratch.h"
@@ -36,18 +37,6 @@ class PictureRun {
   static constexpr int64_t kBytesPerPixel = 2 * 3;
 
  private:
-  // Rows become a picture in one of the two areas.
-  class Collector final : public RowSink {
-   public:
-    void Begin(ImageSize size, ScratchArea area, Scratch* scratch);
-    void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override;
-    const Picture& picture() const { return picture_; }
-
-   private:
-    Picture picture_;
-    int rows_ = 0;
-  };
-
   const PicturePlan::Segment& segment() const { return plan_.segments()[segment_]; }
   // Whether the rows of the segment go to last_.
   bool is_end() const {
@@ -61,7 +50,7 @@ class PictureRun {
   RowSink* const last_;
   Scratch* const scratch_;
   size_t segment_ = 0;
-  Collector collector_;
+  RowCollector collector_;
   Picture now_;                                // after the segments so far
   ScratchArea free_ = ScratchArea::kPictureA;  // the area that now_ is not in
   std::optional<RowPipeline> pipeline_;        // of segment_

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct ColumnSource {
   const Schema& (*schema)();
   // May read headers of samples. Errors: field errors.
   absl::StatusOr<MadeColumn> (*make)(const CheckedColumn& column, const Dataset& dataset);
+  // Of columns that `make` has made and whose source has the same arguments; null: each is made for
+  // itself. The columns outlive what it returns.
+  std::unique_ptr<JointPlan> (*join)(std::span<const ColumnPlan* const> columns) = nullptr;
 };
 extern const ColumnSource kDecodeImage;
 extern const ColumnSource kLabel;

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
+#include <span>
 #include <utility>
 
 #include "server/base/log.h"
@@ -128,11 +130,13 @@ absl::Status RowMaker::MakeColumns(const RowTask& task, Bytes bytes) {
                     .epoch = static_cast<uint32_t>(task.batch->address().epoch)};
   worker_.decode_time = worker_.transform_time = Duration(0);
   worker_.damaged_count = 0;
-  for (int i = 0; i < plan.pipeline->column_count(); ++i) {
-    BATCHD_RETURN_IF_ERROR(
-        plan.pipeline->column(i).MakeRow(plan.pipeline->dataset(), bytes, key, &worker_,
-                                         plan.layout.row(task.batch->slab(), i, task.row)));
+  std::array<uint8_t*, PipelinePlan::kColumnsMax> rows;
+  const int count = plan.pipeline->column_count();
+  for (int i = 0; i < count; ++i) {
+    rows[static_cast<size_t>(i)] = plan.layout.row(task.batch->slab(), i, task.row);
   }
+  BATCHD_RETURN_IF_ERROR(plan.pipeline->MakeRows(
+      bytes, key, &worker_, std::span(rows).first(static_cast<size_t>(count))));
   if (worker_.damaged_count > 0) Add(metrics_->samples_damaged);
   if (plan.pipeline->needs_bytes()) {
     Observe(metrics_->stage_duration[static_cast<int>(Stage::kDecode)],

@@ -3,6 +3,7 @@
 #include "server/pipeline/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -13,7 +14,6 @@
 namespace batchd {
 namespace {
 
-constexpr size_t kColumnsMax = 64;
 constexpr size_t kOperationsMax = 64;
 constexpr size_t kNameMax = 64;
 
@@ -41,8 +41,9 @@ bool IsColumnName(std::string_view name) {
 }
 
 absl::Status CheckColumns(const PipelineSpec& spec) {
-  if (spec.columns.empty() || spec.columns.size() > kColumnsMax) {
-    return FieldErr("pipeline", "{} columns; give 1 to {}", spec.columns.size(), kColumnsMax);
+  if (spec.columns.empty() || spec.columns.size() > PipelinePlan::kColumnsMax) {
+    return FieldErr("pipeline", "{} columns; give 1 to {}", spec.columns.size(),
+                    PipelinePlan::kColumnsMax);
   }
   std::set<std::string> names;
   for (const ColumnSpec& column : spec.columns) {
@@ -129,6 +130,26 @@ absl::Status CheckDraws(const std::vector<CheckedOperation>& operations, DrawOwn
   return absl::OkStatus();
 }
 
+// The columns that begin with the same source and the same arguments, in the order of their first
+// ones; a source that joins nothing has columns of their own.
+std::vector<std::vector<int>> GroupColumns(const std::vector<CheckedColumn>& columns) {
+  std::vector<std::vector<int>> groups;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const CheckedOperation& source = columns[i].operations[0];
+    const auto is_alike = [&](const std::vector<int>& group) {
+      const CheckedOperation& other = columns[static_cast<size_t>(group[0])].operations[0];
+      return other.name == source.name && other.arguments == source.arguments;
+    };
+    const auto group = std::find_if(groups.begin(), groups.end(), is_alike);
+    if (group != groups.end() && FindSource(source.name)->join != nullptr) {
+      group->push_back(static_cast<int>(i));
+    } else {
+      groups.push_back({static_cast<int>(i)});
+    }
+  }
+  return groups;
+}
+
 std::string FingerprintOf(const std::vector<CheckedColumn>& columns) {
   Fingerprinter fingerprinter;
   fingerprinter.Add(uint64_t{columns.size()});
@@ -171,8 +192,30 @@ absl::StatusOr<std::shared_ptr<const PipelinePlan>> PipelinePlan::Compile(
     plan->encoded_bytes_max_ = std::max(plan->encoded_bytes_max_, made.encoded_bytes_max);
     plan->columns_.push_back(std::move(made.plan));
   }
+  for (std::vector<int>& group : GroupColumns(columns)) {
+    std::vector<const ColumnPlan*> alike;
+    for (const int i : group) alike.push_back(&plan->column(i));
+    const size_t first = static_cast<size_t>(group[0]);
+    std::unique_ptr<JointPlan> joint;
+    if (alike.size() > 1) joint = FindSource(columns[first].operations[0].name)->join(alike);
+    plan->groups_.push_back({std::move(group), std::move(joint)});
+  }
   plan->dataset_ = std::move(dataset);
   return std::shared_ptr<const PipelinePlan>(std::move(plan));
+}
+
+absl::Status PipelinePlan::MakeRows(Bytes bytes, const DrawKey& key, Worker* worker,
+                                    std::span<uint8_t* const> rows) const {
+  for (const Group& group : groups_) {
+    std::array<uint8_t*, kColumnsMax> out;
+    size_t count = 0;
+    for (const int i : group.columns) out[count++] = rows[static_cast<size_t>(i)];
+    BATCHD_RETURN_IF_ERROR(
+        group.joint != nullptr
+            ? group.joint->MakeRows(*dataset_, bytes, key, worker, std::span(out).first(count))
+            : column(group.columns[0]).MakeRow(*dataset_, bytes, key, worker, out[0]));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<ColumnShape> PipelinePlan::shapes() const {

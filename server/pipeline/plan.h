@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ struct PipelineSpec {
 // What one CPU thread has to work with. Thread-compatible.
 struct Worker {
   Scratch scratch;
-  PicturePlan picture_plan;
+  Scratch joint_scratch;  // of a picture that several columns take their parts of
   DecoderSet decoders;
   ReadBuffer encoded;
   SampleLocation location;
@@ -51,6 +52,15 @@ struct Worker {
   Duration transform_time{0};
   // Damaged pictures that the last MakeRow calls have taken; the caller resets it.
   int damaged_count = 0;
+
+  // Plans to be begun, used again from sample to sample.
+  std::span<PicturePlan> PlansOf(size_t count) {
+    if (plans_.size() < count) plans_.resize(count);
+    return std::span(plans_).first(count);
+  }
+
+ private:
+  std::vector<PicturePlan> plans_;
 };
 
 // How one column is made. Immutable: thread-safe.
@@ -75,6 +85,18 @@ class ColumnPlan {
   virtual void MakeSkippedRow(uint8_t* out) const = 0;
 };
 
+// How several columns are made that take the same bytes the same way, with less work than each for
+// itself and to the same bytes. Immutable: thread-safe.
+class JointPlan {
+ public:
+  virtual ~JointPlan() = default;
+
+  // As ColumnPlan::MakeRow for one column after the other; `out` has a row of each. Errors: the
+  // first that would come so; its text may name another place of the same damage.
+  virtual absl::Status MakeRows(const Dataset& dataset, Bytes bytes, const DrawKey& key,
+                                Worker* worker, std::span<uint8_t* const> out) const = 0;
+};
+
 // Immutable: thread-safe.
 class PipelinePlan {
  public:
@@ -89,6 +111,14 @@ class PipelinePlan {
   int column_count() const { return static_cast<int>(columns_.size()); }
   const ColumnPlan& column(int i) const { return *columns_[i]; }
   std::vector<ColumnShape> shapes() const;
+
+  static constexpr size_t kColumnsMax = 64;
+
+  // Makes the row of every column of one sample: column i's at rows[i]. Columns whose picture is
+  // decoded the same way share one decode. Errors: those of ColumnPlan::MakeRow, of the first
+  // column that has one, or of one that shares a decode with an earlier one.
+  absl::Status MakeRows(Bytes bytes, const DrawKey& key, Worker* worker,
+                        std::span<uint8_t* const> rows) const;
   bool needs_bytes() const { return needs_bytes_; }
 
   // 32 hexadecimal digits over columns, operations and all arguments with their defaults.
@@ -103,8 +133,15 @@ class PipelinePlan {
  private:
   PipelinePlan() = default;
 
+  // Columns that are made together, or one alone.
+  struct Group {
+    std::vector<int> columns;
+    std::unique_ptr<JointPlan> joint;  // null for one
+  };
+
   std::shared_ptr<const Dataset> dataset_;
   std::vector<std::unique_ptr<ColumnPlan>> columns_;
+  std::vector<Group> groups_;
   std::string fingerprint_;
   bool needs_bytes_ = false;
   int64_t scratch_bytes_max_ = 0;

@@ -35,13 +35,9 @@ class JpegFastTest : public testing::Test {
   Scratch scratch_;
 };
 
-ImageSize Reduced(ImageSize size, int reduction) {
-  return {(size.height + reduction - 1) / reduction, (size.width + reduction - 1) / reduction};
-}
-
 // The mean of each reduction x reduction pixels.
 std::vector<double> Averages(const ByteVector& rgb, ImageSize size, int reduction) {
-  const ImageSize small = Reduced(size, reduction);
+  const ImageSize small = ReducedSize(size, reduction);
   std::vector<double> sums(size_t(small.height) * size_t(small.width) * 3);
   std::vector<int> counts(sums.size());
   for (int y = 0; y < size.height; ++y) {
@@ -64,7 +60,7 @@ TEST_F(JpegFastTest, AReducedPictureIsNearTheMeansOfTheExactOne) {
           EncodeJpeg({.size = size, .v_factor = v_factor, .progressive = progressive});
       const ByteVector exact = Decode(bytes, {}, 1, {0, 0, size.height, size.width});
       for (const int reduction : {1, 2, 4, 8}) {
-        const ImageSize small = Reduced(size, reduction);
+        const ImageSize small = ReducedSize(size, reduction);
         const ByteVector fast = Decode(bytes, kFast, reduction, {0, 0, small.height, small.width});
         const std::vector<double> means = Averages(exact, size, reduction);
         ASSERT_EQ(fast.size(), means.size());
@@ -93,7 +89,7 @@ TEST_F(JpegFastTest, APartHasThePixelsOfTheWhole) {
     options.progressive = draws.NextBelow(4) == 0;
     const ByteVector bytes = EncodeJpeg(options);
     const int reduction = 1 << draws.NextBelow(4);
-    const ImageSize size = Reduced(options.size, reduction);
+    const ImageSize size = ReducedSize(options.size, reduction);
     const ByteVector whole = Decode(bytes, kFast, reduction, {0, 0, size.height, size.width});
     const auto upto = [&](int n) { return 1 + static_cast<int>(draws.NextBelow(uint32_t(n))); };
     for (int k = 0; k < 6; ++k) {

@@ -21,20 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-class Collector final : public RowSink {
- public:
-  explicit Collector(TestPicture* picture) : picture_(picture) {}
-  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
-    for (int y = 0; y < row_count; ++y, rgb += stride_bytes) {
-      std::copy_n(rgb, picture_->size.width * 3, picture_->at(row_++, 0));
-    }
-  }
-
- private:
-  TestPicture* picture_;
-  int row_ = 0;
-};
-
 TestPicture Decoded(const std::string& file, std::optional<Box> box) {
   const std::vector<uint8_t> bytes = ReadFileBytes(CasesPath("transforms/" + file));
   DecoderSet decoders;
@@ -44,10 +30,9 @@ TestPicture Decoded(const std::string& file, std::optional<Box> box) {
   const auto size = (*decoder)->ReadHeader(bytes, DecodeLimits{});
   EXPECT_OK(size);
   const Box region = box.value_or(Box{0, 0, size->height, size->width});
-  TestPicture picture({region.height, region.width});
-  Collector sink(&picture);
+  PictureCollector sink({region.height, region.width});
   EXPECT_OK((*decoder)->Decode(bytes, region, &scratch, &sink));
-  return picture;
+  return sink.picture();
 }
 
 Filter FilterOf(const json& op) {

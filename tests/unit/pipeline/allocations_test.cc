@@ -82,12 +82,15 @@ std::vector<uint8_t> EncodeJpeg(const TestPicture& picture) {
 }
 
 // Makes 96 rows of an ImageFolder with one RowMaker; returns what the last 32 have allocated.
-// `operations` stand in the place of the column "image", if they are given.
+// `operations` stand in the place of the column "image", if they are given; `more` are columns
+// beside it.
 int64_t AllocationsOfWarmRows(const PictureFolder& folder,
-                              const std::vector<OperationSpec>& operations = {}) {
+                              const std::vector<OperationSpec>& operations = {},
+                              const std::vector<ColumnSpec>& more = {}) {
   constexpr int64_t kRows = 96, kWarmRows = 64;
   OpenRequest request = folder.Request(kRows);
   if (!operations.empty()) request.pipeline.columns[0].operations = operations;
+  for (const ColumnSpec& column : more) request.pipeline.columns.push_back(column);
   const DatasetKind* kind = FindDataset(request.dataset_name);
   auto dataset =
       kind->open(CheckArguments(kind->schema(), request.dataset_arguments, "dataset").value(), {});
@@ -156,6 +159,13 @@ TEST(Allocations, AWarmRowOfPictureOperationsAllocatesNothing) {
                                            {"ToTensor", {}},
                                            {"Normalize", {}}}),
             0);
+}
+
+TEST(Allocations, WarmRowsOfOneDecodeAllocateNothing) {
+  const PictureFolder folder(20);
+  const std::vector<OperationSpec> crop = {{"DecodeImage", {}},
+                                           {"RandomResizedCrop", {{"size", 33}}}};
+  EXPECT_EQ(AllocationsOfWarmRows(folder, crop, {{"b", crop}, {"c", crop}}), 0);
 }
 
 }  // namespace

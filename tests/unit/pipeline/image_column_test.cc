@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "server/pipeline/plan.h"
@@ -64,6 +66,67 @@ TEST(ImageColumn, UprightIsPlannedCroppedAndResizedLikeAPictureThatWasStoredSo) 
     const Row row = MakeRow(jpeg, of_jpeg);
     ASSERT_OK(row.status);
     EXPECT_EQ(row.bytes, MakeRow(EncodePpm(upright), of_upright).bytes);
+  }
+}
+
+// How far two rows are apart: mean and most, in levels of 255.
+struct Difference {
+  double mean = 0;
+  int most = 0;
+};
+Difference DifferenceOf(const Row& a, const Row& b) {
+  EXPECT_EQ(a.bytes.size(), b.bytes.size());
+  Difference difference;
+  for (size_t i = 0; i < a.bytes.size(); ++i) {
+    const int here = std::abs(a.bytes[i] - b.bytes[i]);
+    difference.mean += here;
+    difference.most = std::max(difference.most, here);
+  }
+  difference.mean /= static_cast<double>(a.bytes.size());
+  return difference;
+}
+
+TEST(ImageColumn, FastIsNearExact) {
+  BATCHD_NEEDS_CASES();
+  for (const char* file : {"photo_400x300.jpg", "photo_420.jpg", "photo_444.jpg", "photo_grey.jpg",
+                           "photo_progressive.jpg"}) {
+    const auto jpeg = ReadFileBytes(CasesPath(std::string("transforms/inputs/") + file));
+    // From no reduction to one to an eighth.
+    for (const int size : {90, 60, 40, 20, 10}) {
+      SCOPED_TRACE(std::string(file) + " to " + std::to_string(size));
+      const Operations crop = {{"RandomResizedCrop", {{"size", size}, {"scale", {0.9, 1}}}}};
+      Operations exact = {{"DecodeImage", {}}}, fast = {{"DecodeImage", {{"decode", "fast"}}}};
+      exact.insert(exact.end(), crop.begin(), crop.end());
+      fast.insert(fast.end(), crop.begin(), crop.end());
+      const Row exact_row = MakeRow(jpeg, exact), fast_row = MakeRow(jpeg, fast);
+      ASSERT_OK(fast_row.status);
+      const Difference difference = DifferenceOf(exact_row, fast_row);
+      EXPECT_LT(difference.mean, 2.5);
+      EXPECT_GT(difference.most, size < 50 ? 0 : -1);  // it is not the same work
+      // A crop that lay elsewhere by a pixel would be further away.
+      printf("%s %d mean %.3f most %d\n", file, size, difference.mean, difference.most);
+    }
+  }
+}
+
+TEST(ImageColumn, FastIsExactWhereThereIsNothingToGain) {
+  BATCHD_NEEDS_CASES();
+  const auto png = ReadFileBytes(CasesPath("transforms/inputs/chart.png"));
+  const auto turned = ReadFileBytes(CasesPath("images/exif_orientation_6.jpg"));
+  for (const char* orientation : {"stored", "upright"}) {
+    for (const auto* bytes : {&png, &turned}) {
+      const auto row = [&](const char* decode, const char* filter) {
+        return MakeRow(*bytes, {{"DecodeImage", {{"decode", decode}, {"orientation", orientation}}},
+                                {"Resize", {{"size", {6, 6}}, {"interpolation", filter}}}});
+      };
+      const Row fast = row("fast", "bilinear");
+      ASSERT_OK(fast.status);
+      if (bytes == &png) {
+        EXPECT_EQ(fast.bytes, row("exact", "bilinear").bytes);
+      }
+      // A turned picture is not reduced, nor is one whose pixels are picked.
+      EXPECT_LT(DifferenceOf(row("fast", "nearest"), row("exact", "nearest")).mean, 6);
+    }
   }
 }
 
