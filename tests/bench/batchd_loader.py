@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""batchd over shared memory. The daemon is a child of this process, so that its CPU time and memory
-count; its start and the listing of the folder count as time to the first batch.
+"""batchd over shared memory, with Pillow's pixels, or with the variant fast. The daemon is a child of
+this process, so that its CPU time and memory count; its start and the listing of the folder count as
+time to the first batch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from batchd import transforms as T  # noqa: E402
 
 
 def columns(options):
-    image = [T.DecodeImage()]
+    image = [T.DecodeImage(decode=options.variant or "exact")]
     if options.train:
         image += [T.RandomResizedCrop(measure.SIZE), T.RandomHorizontalFlip()]
     else:

@@ -2,12 +2,13 @@
 //
 // How many pictures a second libjpeg-turbo allows on some threads, without a loader around it.
 //
-//   jpeg_bound FOLDER whole|train|eval|check THREADS WARM_IMAGES IMAGES
+//   jpeg_bound FOLDER whole|train|eval|check THREADS WARM_IMAGES IMAGES [u8|f32]
 //
 //   whole  W: whole files that lie in memory, decoded and nothing else
 //   train  read, decode of RandomResizedCrop's box alone, resize to 224 with this project's kernel
 //          (Pillow's bits), flip: the recipe in the shortest way known here, on plain threads
 //   eval   the same for Resize(256) and CenterCrop(224)
+//          Both with f32: normalised, channels first, through this project's table of values.
 //   check  compares train's boxes, decoded alone, with the same part of the whole pictures
 //
 // Prints JSON. Pictures that are not JPEG or have four components are left out.
@@ -28,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -154,6 +156,21 @@ class Rows final : public RowSink {
   const size_t row_bytes_;
 };
 
+// Takes rows and writes their values, normalised, one channel after the other.
+class FloatRows final : public RowSink {
+ public:
+  FloatRows(const ValueTable& table, uint8_t* data) : table_(table), data_(data) {}
+  void PutRows(const uint8_t* rgb, ptrdiff_t stride_bytes, int row_count) override {
+    table_.WriteRows({rgb, row_count, kSize, stride_bytes}, top_, kSize, Layout::kChw, data_);
+    top_ += row_count;
+  }
+
+ private:
+  const ValueTable& table_;
+  uint8_t* const data_;
+  int top_ = 0;
+};
+
 // A recipe's geometry, by the project's own operations.
 class Geometry {
  public:
@@ -215,32 +232,45 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// What is made of each picture; no geometry: nothing.
+struct Recipe {
+  const Geometry* geometry = nullptr;
+  const ValueTable* floats = nullptr;  // none: 8 bits
+};
+
 // Makes pictures [begin, end) of the endless repetition of the files.
-void Work(const Files& files, const Geometry* geometry, std::atomic<int64_t>* next, int64_t end) {
-  Decoder decoder(/*plain=*/geometry == nullptr);
+void Work(const Files& files, const Recipe& recipe, std::atomic<int64_t>* next, int64_t end) {
+  Decoder decoder(/*plain=*/recipe.geometry == nullptr);
   std::vector<uint8_t> memory;
-  constexpr int64_t kRowBytes = int64_t{kSize} * kSize * kChannels;
-  std::vector<uint8_t> batch(kBatch * kRowBytes);
+  const int64_t row_bytes =
+      int64_t{kSize} * kSize * kChannels * (recipe.floats != nullptr ? sizeof(float) : 1);
+  std::vector<uint8_t> batch(kBatch * static_cast<size_t>(row_bytes));
   for (int64_t i = next->fetch_add(1); i < end; i = next->fetch_add(1)) {
     const size_t file = static_cast<size_t>(i) % files.paths.size();
-    if (geometry == nullptr) {
+    if (recipe.geometry == nullptr) {
       Rows nowhere;
       decoder.Start(files.contents[file]);
       decoder.Decode({0, 0, decoder.size().height, decoder.size().width}, &nowhere);
       continue;
     }
     decoder.Start(ReadFile(files.paths[file], &memory));
-    Rows place(&batch[i % kBatch * kRowBytes], kSize);
-    RowPipeline pipeline(geometry->PlanFor(decoder.size(), static_cast<uint64_t>(i)), &place,
-                         decoder.scratch());
+    const GeometryPlan plan = recipe.geometry->PlanFor(decoder.size(), static_cast<uint64_t>(i));
+    uint8_t* const place = &batch[static_cast<size_t>(i % kBatch * row_bytes)];
+    Rows bytes(place, kSize);
+    std::optional<FloatRows> floats;
+    if (recipe.floats != nullptr) floats.emplace(*recipe.floats, place);
+    RowSink* const last = floats.has_value() ? static_cast<RowSink*>(&*floats) : &bytes;
+    RowPipeline pipeline(plan, last, decoder.scratch());
     decoder.Decode(pipeline.region(), &pipeline);
   }
 }
 
-void Run(const Files& files, const Geometry* geometry, int threads, int64_t begin, int64_t end) {
+void Run(const Files& files, const Recipe& recipe, int threads, int64_t begin, int64_t end) {
   std::atomic<int64_t> next = begin;
   std::vector<std::thread> pool;
-  for (int i = 0; i < threads; ++i) pool.emplace_back(Work, std::cref(files), geometry, &next, end);
+  for (int i = 0; i < threads; ++i) {
+    pool.emplace_back(Work, std::cref(files), std::cref(recipe), &next, end);
+  }
   for (std::thread& thread : pool) thread.join();
 }
 
@@ -278,7 +308,7 @@ int64_t CountDifferent(const Files& files, const Geometry& geometry) {
 }
 
 int Main(const std::string& folder, const std::string& mode, int threads, int64_t warm,
-         int64_t images) {
+         int64_t images, bool to_float) {
   const Files files = ListJpegs(folder, mode == "whole" || mode == "check");
   const Geometry geometry(mode != "eval");
   if (mode == "check") {
@@ -287,7 +317,11 @@ int Main(const std::string& folder, const std::string& mode, int threads, int64_
                   .c_str());
     return 0;
   }
-  const Geometry* const recipe = mode == "whole" ? nullptr : &geometry;
+  ValueTable floats;
+  floats.DivideBy255();
+  floats.Normalize({0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f});
+  Recipe recipe;
+  if (mode != "whole") recipe = {&geometry, to_float ? &floats : nullptr};
   Run(files, recipe, threads, 0, warm);
   const auto started = std::chrono::steady_clock::now();
   const double cpu = CpuSeconds();
@@ -303,10 +337,11 @@ int Main(const std::string& folder, const std::string& mode, int threads, int64_
 }  // namespace batchd
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fputs("jpeg_bound FOLDER whole|train|eval|check THREADS WARM_IMAGES IMAGES\n", stderr);
+  if (argc != 6 && argc != 7) {
+    std::fputs("jpeg_bound FOLDER whole|train|eval|check THREADS WARM_IMAGES IMAGES [u8|f32]\n",
+               stderr);
     return 64;
   }
   return batchd::Main(argv[1], argv[2], std::atoi(argv[3]), std::atoll(argv[4]),
-                      std::atoll(argv[5]));
+                      std::atoll(argv[5]), argc == 7 && std::strcmp(argv[6], "f32") == 0);
 }

@@ -19,7 +19,8 @@ def main() -> None:
     mode = "whole" if options.variant == "whole" else options.recipe
     program = os.environ["BATCHD_JPEG_BOUND"]
     rows = [str(n * options.batch_size) for n in (options.warm, options.batches)]
-    done = subprocess.run([program, options.data, mode, str(options.workers), *rows],
+    done = subprocess.run([program, options.data, mode, str(options.workers), *rows,
+                           options.dtype],
                           check=True, stdout=subprocess.PIPE, text=True)
     seen = json.loads(done.stdout)
     print(json.dumps({

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a folder of JPEG pictures that are to a decoder what ImageNet's are.
 
-    make_images.py FOLDER --count 2048 --classes 64 --seed 1
+    make_images.py FOLDER --count 2048 --classes 64 --seed 1 [--size 1600x1200]
 
 ImageNet's training pictures have 110 KB in the mean, most of them 500x375 pixels, some 4.5 bits a
 pixel. Made here of noise with the spectrum of natural scenes under shapes with hard edges:
@@ -10,6 +10,8 @@ pixel. Made here of noise with the spectrum of natural scenes under shapes with 
   sizes    60 % 500x375, 15 % 375x500, 15 % one side of 500, 9 % small, 1 % 1200 to 2000 wide
   coding   quality 86 to 97; 82 % 4:2:0, 15 % 4:4:4, 3 % 4:2:2; 3 % progressive
   oddities 1.5 % grey, 0.3 % CMYK, and one PNG named .JPEG, as in ImageNet
+
+With --size all pictures are that wide and high instead.
 
 Picture i depends on the seed, the number of classes and i alone: a larger count only adds files.
 The same NumPy and Pillow make the same bytes. Prints JSON: what it has made. A folder that holds
@@ -34,6 +36,7 @@ PNG_PICTURE = 17
 # Name of a noise field -> exponent of its amplitude over frequency: busy foliage to soft skies.
 SPECTRA = {"busy": 0.85, "plain": 1.05, "soft": 1.3, "blend": 2.2}
 _fields: dict[str, np.ndarray] = {}
+_fixed_size: list[tuple[int, int]] = []  # none, or the one of all pictures
 
 
 def make_fields(seed: int) -> dict[str, np.ndarray]:
@@ -57,6 +60,8 @@ def window(random: np.random.Generator, name: str, width: int, height: int) -> n
 
 
 def picture_size(random: np.random.Generator) -> tuple[int, int]:
+    if _fixed_size:
+        return _fixed_size[0]
     kind = random.random()
     if kind < 0.60:
         return 500, 375
@@ -148,14 +153,18 @@ def write(job: tuple[str, int, int, range]) -> list[tuple[int, int]]:
     return made
 
 
-def make_images(folder: pathlib.Path, count: int, classes: int = 64, seed: int = 1) -> dict:
+def make_images(folder: pathlib.Path, count: int, classes: int = 64, seed: int = 1,
+                size: str = "") -> dict:
     """Makes the pictures below `folder`, on all cores."""
     note = folder.with_name(folder.name + ".json")
-    wanted = {"count": count, "classes": classes, "seed": seed}
+    wanted = {"count": count, "classes": classes, "seed": seed, **({"size": size} if size else {})}
     if note.exists() and (made := json.loads(note.read_text())).items() >= wanted.items():
         return made
     for number in range(min(classes, count)):
         (folder / f"n{number:08d}").mkdir(parents=True, exist_ok=True)
+    if size:
+        width, height = map(int, size.split("x"))
+        _fixed_size.append((width, height))
     _fields.update(make_fields(seed))  # before the fork: one copy for all
     jobs = [(str(folder), seed, classes, range(first, min(first + 32, count)))
             for first in range(0, count, 32)]
@@ -177,8 +186,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2048)
     parser.add_argument("--classes", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--size", default="", metavar="WIDTHxHEIGHT", help="of all; up to 2048")
     given = parser.parse_args()
-    print(json.dumps(make_images(given.folder, given.count, given.classes, given.seed)))
+    print(json.dumps(make_images(given.folder, given.count, given.classes, given.seed,
+                                 given.size)))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class Entry(NamedTuple):
 
 ENTRIES = (
     Entry("batchd", "batchd_loader.py"),
+    Entry("batchd:fast", "batchd_loader.py", "fast"),
     Entry("bound:whole", "jpeg_bound.py", "whole"),
     Entry("bound:crop", "jpeg_bound.py", "crop"),
     Entry("torch:pil", "torch_dataloader.py", "pil", "rivals", many_workers=True),
@@ -67,7 +68,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=["train-u8"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, nargs="+", help="by default cores and twice cores")
+    parser.add_argument("--picture-size", default="", metavar="WIDTHxHEIGHT",
+                        help="of all pictures, instead of ImageNet's sizes")
+    parser.add_argument("--workers", type=int, nargs="+",
+                        help="of every entry; by default the cores, and twice as many for rivals")
     parser.add_argument("--only", nargs="+", default=[], metavar="ENTRY")
     parser.add_argument("--warm", type=int, default=12)
     parser.add_argument("--batches", type=int, default=48)
@@ -153,8 +157,8 @@ def machine() -> dict[str, Any]:
 def jobs(entries: list[Entry], given: argparse.Namespace) -> list[tuple[Entry, int]]:
     cores = len(os.sched_getaffinity(0))
     return [(entry, workers) for entry in entries
-            for workers in ((given.workers or [cores, 2 * cores]) if entry.many_workers
-                            and not given.check else [cores])]
+            for workers in given.workers or ([cores, 2 * cores] if entry.many_workers
+                                             and not given.check else [cores])]
 
 
 def summary(record: dict[str, Any]) -> str:
@@ -172,7 +176,7 @@ def main() -> int:
     if given.report:
         print(report.tables(given.report))
         return 0
-    data = make_images(given.data, given.count)
+    data = make_images(given.data, given.count, size=given.picture_size)
     entries, env, failed = chosen(given), environment(given), False
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with open(given.out, "a") as out:
