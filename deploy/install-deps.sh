@@ -22,7 +22,7 @@ test=(
   # make builds the C++ client's examples outside the tree; promtool is part of prometheus,
   # systemd-analyze and others of systemd
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev make prometheus
-  python3-seccomp python3-torch shellcheck systemd
+  python3-seccomp python3-torch shellcheck systemd valgrind
 )
 
 [ "$#" -gt 0 ] || set -- build python test

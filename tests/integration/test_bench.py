@@ -136,3 +136,13 @@ def test_the_report_compares_within_rounds_at_the_best_number_of_workers(tmp_pat
     assert "| spdl | 4 | 40 / **40** / 40 |" in text  # the disturbed run does not count
     assert "spdl at 2 workers: batchd's least 100 images/s is NOT above its median 100" in text
     assert "5.00 CPU-s per 1000 images are less than 10.00" in text
+
+
+def test_instructions_of_a_row_are_counted():
+    done = bench("instructions.py", "--build", BUILD)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| photo")]
+    counts = [[int(cell.replace(",", "")) for cell in row[3:5]] for row in rows]
+    assert len(counts) == 2
+    assert all(exact > fast > 100_000 for exact, fast in counts)
