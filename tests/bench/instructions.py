@@ -4,8 +4,8 @@
 
     instructions.py [--build build/release] [FILE ...]
 
-Prints a table in Markdown. Unlike times, the counts hardly change from run to run or with the load of
-the machine, so that a slower kernel shows. Without files, three of the shared transform cases.
+Prints a table in Markdown. Unlike times, the counts hardly change from run to run or with the load
+of the machine, so that a slower kernel shows. Without files, three of the shared transform cases.
 Each figure is the mean over 16 draws of crop and flip, without what a first row costs. valgrind has
 no AVX-512, so the kernels run as on a machine with AVX2.
 """

@@ -17,15 +17,18 @@ from batchd.errors import (
     Unavailable,
 )
 from batchd.loader import Loader
+from batchd.mixing import CutMix, MixUp
 
 __all__ = [
     "Batch",
     "BatchdError",
     "Column",
     "ConnectionLost",
+    "CutMix",
     "ForkError",
     "ImageFolder",
     "Loader",
+    "MixUp",
     "Named",
     "OpenError",
     "ProtocolError",
