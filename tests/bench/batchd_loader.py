@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""batchd over shared memory, with Pillow's pixels, or with the variant fast. The daemon is a child
-of this process, so that its CPU time and memory count; its start and the listing of the folder count
-as time to the first batch.
+"""batchd over shared memory, with Pillow's pixels, or with the variant fast.
+
+The daemon is a child of this process, so that its CPU time and memory count; its start and the
+listing of the folder count as time to the first batch.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class _Mixing:
 
     def _draws(self, batch: Batch) -> np.random.Generator:
         key = [self.seed % 2**64, self._kind]
-        counter = [batch.step, batch.epoch, 0, 0]
+        counter = [0, batch.step, batch.epoch, 0]  # the first word counts on with what is drawn
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def _targets(self, labels: Any, partner: Any, share: float) -> Any:
