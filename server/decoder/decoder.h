@@ -38,6 +38,10 @@ struct DecodeLimits {
   // For who takes damaged pictures: Decode goes on over damage as far as it can, and returns the
   // error after the last row that it could make.
   bool goes_on_over_damage = false;
+  // For masks: each pixel's index into the palette or, without one, its grey level, three times,
+  // instead of its colour. Only for kinds that have masks; a picture of colours, or of more than 8
+  // bits, is unsupported.
+  bool as_mask = false;
 };
 
 // Reused for many pictures; each pool thread has its own. Thread-compatible.
@@ -72,6 +76,7 @@ struct DecoderKind {
   std::unique_ptr<ImageDecoder> (*make)();
   // Name and version of the library, as it decides pixels: part of the decoder fingerprint.
   std::string (*build)();
+  bool has_masks = false;
 };
 
 // All kinds of this build, in the order in which they are asked.

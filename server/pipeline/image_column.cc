@@ -26,18 +26,43 @@ constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
 // rows.
 constexpr int64_t kTableBytes = int64_t{16} << 20;
 
-absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset) {
-  const ImageInput input(column.operations[0].arguments);
+// The three channels of a mask are equal.
+template <typename T>
+void WriteMaskRow(const uint8_t* rgb, int width, T* out) {
+  for (int x = 0; x < width; ++x) out[x] = rgb[3 * x];
+}
+
+absl::StatusOr<MadeColumn> Make(const ImageInput& input, DType mask_dtype,
+                                const CheckedColumn& column, const Dataset& dataset) {
   BATCHD_ASSIGN_OR_RETURN(std::vector<Operation> operations,
                           MakeOperations(std::span(column.operations).subspan(1)));
   auto plan = std::make_unique<ImageColumn>(column.path, std::move(operations), input);
-  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name));
+  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, mask_dtype));
   BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
   MadeColumn made;
   made.encoded_bytes_max = input.encoded_bytes_max();
   made.scratch_bytes_max = plan->scratch_bytes_max();
   made.plan = std::move(plan);
   return made;
+}
+
+absl::StatusOr<MadeColumn> MakeImages(const CheckedColumn& column, const Dataset& dataset) {
+  const ImageInput input(ImageInput::ImageSchema(), column.operations[0].arguments);
+  return Make(input, DType::kUint8, column, dataset);
+}
+
+absl::StatusOr<MadeColumn> MakeMasks(const CheckedColumn& column, const Dataset& dataset) {
+  for (const CheckedOperation& operation : std::span(column.operations).subspan(1)) {
+    if (GeometryOf(operation) == Geometry::kOnly) continue;
+    return FieldErr(operation.path,
+                    "{} would change class numbers; only crops, flips, turns and resizes may "
+                    "follow DecodeMask",
+                    operation.name);
+  }
+  const Json& arguments = column.operations[0].arguments;
+  const ImageInput input(ImageInput::MaskSchema(), arguments);
+  return Make(input, arguments["dtype"] == "int64" ? DType::kInt64 : DType::kUint8, column,
+              dataset);
 }
 
 std::unique_ptr<JointPlan> Join(std::span<const ColumnPlan* const> columns) {
@@ -50,7 +75,8 @@ std::unique_ptr<JointPlan> Join(std::span<const ColumnPlan* const> columns) {
 
 }  // namespace
 
-const ColumnSource kDecodeImage = {&ImageInput::GetSchema, &Make, &Join};
+const ColumnSource kDecodeImage = {&ImageInput::ImageSchema, &MakeImages, &Join};
+const ColumnSource kDecodeMask = {&ImageInput::MaskSchema, &MakeMasks, &Join};
 
 int64_t ImageColumn::bytes_per_pixel() const {
   return kCoefficientBytesPerPixel + kPictureBytesPerPixel +
@@ -61,10 +87,10 @@ int64_t ImageColumn::scratch_bytes_max() const {
   return input_.pixels_max() * bytes_per_pixel() + kTableBytes;
 }
 
-absl::Status ImageColumn::Prepare(const std::string& name) {
+absl::Status ImageColumn::Prepare(const std::string& name, DType mask_dtype) {
   BATCHD_RETURN_IF_ERROR(PrepareOperations(operations_, &format_, &table_));
   shape_.name = name;
-  shape_.dtype = format_.dtype;
+  shape_.dtype = input_.is_mask() ? mask_dtype : format_.dtype;
   return absl::OkStatus();
 }
 
@@ -103,6 +129,10 @@ absl::Status ImageColumn::FixSize(const Dataset& dataset) {
                      ? std::vector<int64_t>{size_.height, size_.width, format_.channels}
                      : std::vector<int64_t>{format_.channels, size_.height, size_.width};
   shape_.row_size_bytes = PixelsOf(size_) * format_.channels * DTypeSizeBytes(shape_.dtype);
+  if (input_.is_mask()) {
+    shape_.shape = {size_.height, size_.width};
+    shape_.row_size_bytes = PixelsOf(size_) * DTypeSizeBytes(shape_.dtype);
+  }
   return absl::OkStatus();
 }
 
@@ -122,7 +152,7 @@ absl::StatusOr<ImageSize> ImageColumn::ProbeSample(const Dataset& dataset, int64
 
 absl::Status ImageColumn::PlanPicture(ImageSize picture, const DrawKey& key,
                                       PicturePlan* plan) const {
-  plan->Begin(picture);
+  plan->Begin(picture, /*nearest_only=*/input_.is_mask());
   BATCHD_RETURN_IF_ERROR(PlanOperations(operations_, key, plan));
   const ImageSize size = plan->largest();
   if (PixelsOf(size) <= input_.pixels_max()) return absl::OkStatus();
@@ -195,6 +225,18 @@ void ImageColumn::RowRun::Writer::PutRows(const uint8_t* rgb, ptrdiff_t stride_b
                                           int row_count) {
   const ImageSize size = column_.size_;
   BATCHD_CHECK(rows_ + row_count <= size.height);
+  if (column_.input_.is_mask()) {
+    for (int y = 0; y < row_count; ++y, rgb += stride_bytes) {
+      const int64_t at = int64_t{rows_ + y} * size.width;
+      if (column_.shape_.dtype == DType::kInt64) {
+        WriteMaskRow(rgb, size.width, reinterpret_cast<int64_t*>(out_) + at);
+      } else {
+        WriteMaskRow(rgb, size.width, out_ + at);
+      }
+    }
+    rows_ += row_count;
+    return;
+  }
   column_.table_.WriteRows({rgb, row_count, size.width, stride_bytes}, rows_, size.height,
                            column_.format_.layout, out_);
   rows_ += row_count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A column of pictures: DecodeImage and the transforms that follow it. Internal to server/pipeline.
+// A column of pictures or masks: DecodeImage or DecodeMask and the transforms that follow it.
+// Internal to server/pipeline.
 //
 // The geometry of a sample is known from its header and its draws, so only the part of the picture
 // that the column needs is decoded; the last step writes the values into the row.
@@ -28,8 +29,8 @@ class ImageColumn : public ColumnPlan {
   ImageColumn(std::string path, std::vector<Operation> operations, const ImageInput& input)
       : path_(std::move(path)), operations_(std::move(operations)), input_(input) {}
 
-  // Runs the operations' Prepare.
-  absl::Status Prepare(const std::string& name);
+  // Runs the operations' Prepare. `mask_dtype` is that of a mask's rows.
+  absl::Status Prepare(const std::string& name, DType mask_dtype);
   // Fixes the size of the rows, by looking at samples where it depends on the picture.
   absl::Status FixSize(const Dataset& dataset);
 
@@ -63,7 +64,8 @@ class ImageColumn : public ColumnPlan {
     void Finish();
 
    private:
-    // The end of a sample's rows: through the value table into the row of the batch.
+    // The end of a sample's rows: through the value table into the row of the batch, or class
+    // numbers as they are.
     class Writer final : public RowSink {
      public:
       Writer(const ImageColumn& column, uint8_t* out) : column_(column), out_(out) {}

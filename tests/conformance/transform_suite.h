@@ -155,6 +155,34 @@ TEST_P(TransformSuite, SaysWhetherItDraws) {
   EXPECT_EQ(plans.size() > 1, GetParam()->is_random);
 }
 
+// Masks and pictures go alike by this: a kind that moves pixels and does not say so would move
+// those of the one and not of the other.
+TEST_P(TransformSuite, SaysWhetherItMovesPixels) {
+  for (const Param& param : schema().params) {
+    if (param.type == batchd::ParamType::kOperations) return;  // that is up to the operations inside
+  }
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  bool moves = false, recolours = false;
+  for (uint64_t ordinal = 0; ordinal < 400; ++ordinal) {
+    PicturePlan plan({30, 40});
+    Draws draws({.ordinal = ordinal});
+    ASSERT_OK(transform->Plan(&plan, &draws));
+    ImageSize size = {30, 40};
+    for (const PicturePlan::Segment& segment : plan.segments()) {
+      moves |= StagesText(segment.geometry) != StagesText(GeometryPlan(size));
+      size = segment.geometry.output();
+      for (const PictureStep& step : plan.steps_of(segment)) {
+        (step.in_place ? recolours : moves) = true;
+        size = step.output;
+      }
+    }
+  }
+  EXPECT_EQ(GetParam()->geometry, !moves      ? Geometry::kNone
+                                  : recolours ? Geometry::kAlso
+                                              : Geometry::kOnly);
+}
+
 // What a plan makes of a picture depends on the two alone, and not on what ran before in the same
 // memory.
 TEST_P(TransformSuite, APlanMakesTheSamePixelsEveryTime) {
