@@ -47,24 +47,29 @@ def literal(value: Any) -> str:
 def type_of(param: dict[str, Any]) -> str:
     name = TYPES[param["type"]]
     if param.get("choices"):
-        name = alias(param)
+        name = param["alias"]
     return f"{name} | None" if is_optional(param) else name
 
 
-def alias(param: dict[str, Any]) -> str:
-    """Name of the type of a parameter with choices. Equal names must have equal choices."""
-    return "".join(word.capitalize() for word in param["name"].split("_")) + "Name"
+def capitalized(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def aliases(operations: list[dict[str, Any]]) -> list[str]:
+    """The types of the parameters with choices, one for each list of choices; each such parameter
+    gets the name of its own. The first list of a parameter's name has that name, further ones that
+    of their first operation before it."""
     found: dict[str, list[str]] = {}
     for operation in operations:
         for param in operation["params"]:
             choices = param.get("choices")
-            if choices and found.setdefault(alias(param), choices) != choices:
-                raise SystemExit(
-                    f"{operation['name']}: {param['name']} has other choices elsewhere"
-                )
+            if not choices:
+                continue
+            plain = capitalized(param["name"]) + "Name"
+            names = [name for name in found if name.endswith(plain) and found[name] == choices]
+            own = plain if plain not in found else operation["name"] + plain
+            param["alias"] = names[0] if names else own
+            found[param["alias"]] = choices
     lines = []
     for name in sorted(found):
         items = [json.dumps(choice) for choice in found[name]]

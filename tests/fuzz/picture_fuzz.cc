@@ -38,7 +38,7 @@ class Rows final : public RowSink {
 struct World {
   std::shared_ptr<const Dataset> dataset = std::make_shared<MemoryDataset>(
       std::vector<MemorySample>{{.name = "a", .bytes = {}, .label = 0}});
-  std::shared_ptr<const PipelinePlan> plans[2];
+  std::shared_ptr<const PipelinePlan> plans[3];
   Worker worker;
 
   World() {
@@ -53,6 +53,10 @@ struct World {
                                     {"ToTensor", Json::object()}}}}};
       plans[i] = PipelinePlan::Compile(spec, dataset).value();
     }
+    const PipelineSpec masks = {{{"mask",
+                                  {{"DecodeMask", {{"max_pixels", kPixelsMax}}},
+                                   {"RandomResizedCrop", {{"size", kSide}}}}}}};
+    plans[2] = PipelinePlan::Compile(masks, dataset).value();
   }
 };
 
@@ -113,7 +117,7 @@ void CheckRegion(World* world, Bytes bytes, const uint8_t* choice) {
 void MakeRow(World* world, Bytes bytes, const uint8_t* choice) {
   DrawKey key;
   std::memcpy(&key.ordinal, choice, 4);
-  const PipelinePlan& plan = *world->plans[choice[5] % 2];
+  const PipelinePlan& plan = *world->plans[choice[5] % 3];
   std::vector<uint8_t> row(static_cast<size_t>(plan.shapes()[0].row_size_bytes));
   CheckError(plan.column(0).MakeRow(*world->dataset, bytes, key, &world->worker, row.data()));
 }

@@ -15,6 +15,8 @@ __all__ = [
     "Cast",
     "CenterCrop",
     "DecodeImage",
+    "DecodeMask",
+    "Grayscale",
     "Label",
     "Layout",
     "Normalize",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 DamagedName = Literal["raise", "accept"]
+DecodeMaskDtypeName = Literal["uint8", "int64"]
 DtypeName = Literal["uint8", "float16", "bfloat16", "float32"]
 InterpolationName = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 LayoutName = Literal["NCHW", "NHWC"]
@@ -64,6 +67,8 @@ class DecodeImage(Operation):
         orientation: Pixels as they are stored, or turned upright as EXIF says.
         damaged: What a truncated or corrupt picture is: a bad sample, or one whose good rows are
             taken and the rest is grey, and counted.
+        geometry: A name that columns have in common whose pictures are to be cut, flipped and
+            turned alike; empty: alike with none.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class DecodeImage(Operation):
         max_encoded_bytes: int = 67108864,
         orientation: OrientationName = "stored",
         damaged: DamagedName = "raise",
+        geometry: str = "",
     ) -> None:
         super().__init__(
             "DecodeImage",
@@ -80,13 +86,72 @@ class DecodeImage(Operation):
                 "max_encoded_bytes": max_encoded_bytes,
                 "orientation": orientation,
                 "damaged": damaged,
+                "geometry": geometry,
             },
             {
                 "max_pixels": 50000000,
                 "max_encoded_bytes": 67108864,
                 "orientation": "stored",
                 "damaged": "raise",
+                "geometry": "",
             },
+        )
+
+
+class DecodeMask(Operation):
+    """Decodes the sample's picture to class numbers, height x width: indices of a palette, or grey
+    levels. PNG, BMP and PGM of 8 bits at most. Only crops, flips, turns and resizes may follow,
+    and all take the nearest pixel.
+
+    Args:
+        max_pixels: The most pixels a picture may have, as stored and after each operation; above it
+            is too_large. 1 to 4294836225.
+        max_encoded_bytes: The most bytes a sample may have; above it is too_large. 1 to 4294967296.
+        orientation: Pixels as they are stored, or turned upright as EXIF says.
+        dtype: The type of the values; torch's losses want int64.
+        geometry: A name that columns have in common whose pictures are to be cut, flipped and
+            turned alike; empty: alike with none.
+    """
+
+    def __init__(
+        self,
+        max_pixels: int = 50000000,
+        max_encoded_bytes: int = 67108864,
+        orientation: OrientationName = "stored",
+        dtype: DecodeMaskDtypeName = "uint8",
+        geometry: str = "",
+    ) -> None:
+        super().__init__(
+            "DecodeMask",
+            {
+                "max_pixels": max_pixels,
+                "max_encoded_bytes": max_encoded_bytes,
+                "orientation": orientation,
+                "dtype": dtype,
+                "geometry": geometry,
+            },
+            {
+                "max_pixels": 50000000,
+                "max_encoded_bytes": 67108864,
+                "orientation": "stored",
+                "dtype": "uint8",
+                "geometry": "",
+            },
+        )
+
+
+class Grayscale(Operation):
+    """Makes the picture grey.
+
+    Args:
+        num_output_channels: 1, or 3 equal ones. 1 to 3.
+    """
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        super().__init__(
+            "Grayscale",
+            {"num_output_channels": num_output_channels},
+            {"num_output_channels": 1},
         )
 
 
@@ -112,7 +177,7 @@ class Normalize(Operation):
     """Takes the mean from each channel and divides by the standard deviation.
 
     Args:
-        mean: The mean of each channel, red, green, blue. -1e+30 to 1e+30.
+        mean: The mean of each channel, red, green, blue; one number is all. -1e+30 to 1e+30.
         std: The standard deviation of each channel; not 0. -1e+30 to 1e+30.
     """
 
