@@ -159,7 +159,8 @@ TEST_P(TransformSuite, SaysWhetherItDraws) {
 // those of the one and not of the other.
 TEST_P(TransformSuite, SaysWhetherItMovesPixels) {
   for (const Param& param : schema().params) {
-    if (param.type == batchd::ParamType::kOperations) return;  // that is up to the operations inside
+    if (param.type == batchd::ParamType::kOperations)
+      return;  // that is up to the operations inside
   }
   const auto transform = Make();
   ASSERT_NE(transform, nullptr);

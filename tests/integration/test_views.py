@@ -8,8 +8,8 @@ import pathlib
 import numpy as np
 import pytest
 from daemon import Daemon
-from PIL import Image
 from pictures import make_photo_folder
+from PIL import Image
 
 import batchd
 from batchd import transforms as T
