@@ -227,6 +227,10 @@ class JpegReader {
     return absl::OkStatus();
   }
 
+  // A large picture's coefficients are not to lie beside what is made of its pixels. The next call
+  // must be ReadHeader or Continue.
+  void ReleaseMemory() { memory_.Reset(); }
+
   int height() const { return static_cast<int>(info_.image_height); }
   int width() const { return static_cast<int>(info_.image_width); }
 
@@ -373,7 +377,9 @@ class JpegDecoder final : public ImageDecoder {
     BATCHD_CHECK(LiesInside(region, {reader_.height(), reader_.width()}));
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
     BATCHD_RETURN_IF_ERROR(reader_.CheckScans());
-    return reader_.DecodeRows(region, scratch, sink);
+    const absl::Status decoded = reader_.DecodeRows(region, scratch, sink);
+    reader_.ReleaseMemory();
+    return decoded;
   }
 
   int Orientation(Bytes bytes) override { return ExifOrientation(FindJpegExif(bytes)); }

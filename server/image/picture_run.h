@@ -32,9 +32,6 @@ class PictureRun {
   // All rows of the region have come: does the rest.
   void Finish();
 
-  // Scratch of the two pictures, in bytes per pixel of PicturePlan::largest().
-  static constexpr int64_t kBytesPerPixel = 2 * 3;
-
  private:
   // Rows become a picture in one of the two areas.
   class Collector final : public RowSink {

@@ -23,11 +23,13 @@ constexpr int kProbesMax = 16;
 constexpr double kPixelsMax = 4294836225.0;  // 65535 x 65535, the largest JPEG
 
 // Scratch of one sample in bytes per pixel of DecodeImage's max_pixels, which also limits what each
-// stage makes: a progressive JPEG's coefficients (up to four channels of 16 bits), the decoded box,
-// the output of a stage, and what lies between the two passes of a resize, which is never more than
-// the larger of the resize's input and output.
-constexpr int64_t kCoefficientBytesPerPixel = 2 * 4;
-constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
+// operation makes: a progressive JPEG's coefficients (up to four channels of 16 bits), and three
+// pictures. These are, while the rows come, what turns them upright, what flips them vertically and
+// what the first step works on; after that, when the decoder's memory is given back, the two
+// pictures of the steps and what flips.
+constexpr int64_t kBytesPerPixel = 2 * 4 + 3 * kChannels;
+// What a step takes beside, at most, of a small picture.
+constexpr int64_t kStepBytesPerPixel = 4 * kChannels;
 constexpr uint8_t kMissing = 128;  // rows that a damaged picture lacks, as libjpeg fills them
 // Tables of a resize: at most 2 * 3 * 65535 + 5 * 65535 weights for each side, and the decoder's
 // rows.
@@ -155,7 +157,9 @@ class ImageColumn : public ColumnPlan {
   // Fixes the size of the rows, by looking at samples where it depends on the picture.
   absl::Status FixSize(const Dataset& dataset);
   // The most scratch that a sample may take, in bytes.
-  int64_t scratch_bytes_max() const { return limits_.pixels_max * bytes_per_pixel() + kTableBytes; }
+  int64_t scratch_bytes_max() const {
+    return limits_.pixels_max * kBytesPerPixel + kTableBytes + format_.step_bytes;
+  }
 
   const ColumnShape& shape() const override { return shape_; }
   bool needs_bytes() const override { return true; }
@@ -175,11 +179,6 @@ class ImageColumn : public ColumnPlan {
                                   Worker* worker, uint8_t* out) const;
   absl::Status AcceptDamage(const absl::Status& status, const Box& region, TimedSink* sink,
                             Worker* worker) const;
-
-  int64_t bytes_per_pixel() const {
-    return kCoefficientBytesPerPixel + kPictureBytesPerPixel +
-           (format_.has_steps ? PictureRun::kBytesPerPixel : 0);
-  }
 
   const std::string path_;
   const std::vector<Operation> operations_;
@@ -297,7 +296,8 @@ absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const Dra
   BATCHD_RETURN_IF_ERROR(planned);
   if (plan.output() != size_) return WrongSize(dataset, key, plan.output());
   const int64_t pixels = std::max(PixelsOf(picture.stored), PixelsOf(plan.largest()));
-  const ScratchShare share(worker->scratch_gate, pixels * bytes_per_pixel());
+  const int64_t step_bytes = std::min(format_.step_bytes, pixels * kStepBytesPerPixel);
+  const ScratchShare share(worker->scratch_gate, pixels * kBytesPerPixel + step_bytes);
   const absl::Status made = DecodeAndTransform(picture, plan, worker, out);
   worker->scratch.ReleaseLarge();
   return made;
@@ -321,6 +321,10 @@ absl::Status ImageColumn::DecodeAndTransform(const OpenedPicture& picture, const
   const TimePoint ended = Clock::Real()->Now();
   worker->decode_time += ended - started - transform_time;
   if (decoded.ok()) {
+    if (plan.has_steps()) {
+      worker->scratch.ReleaseLarge(ScratchArea::kDecoder);
+      worker->scratch.ReleaseLarge(ScratchArea::kUpright);
+    }
     run.Finish();
     BATCHD_CHECK(writer.done());
     for (const Erasure& erasure : plan.erasures()) {
