@@ -227,6 +227,10 @@ class JpegReader {
     return absl::OkStatus();
   }
 
+  // A large picture's coefficients are not to lie beside what is made of its pixels. The next call
+  // must be ReadHeader or Continue.
+  void ReleaseMemory() { memory_.Reset(); }
+
   int height() const { return static_cast<int>(info_.image_height); }
   int width() const { return static_cast<int>(info_.image_width); }
 
@@ -302,11 +306,6 @@ class JpegReader {
     return trap_.code == 0 ? absl::OkStatus() : ErrorOf();
   }
 
-  // Frees what a large picture has taken, after DecodeRows; it need not wait for the next picture.
-  void ReleaseLarge() {
-    if (memory_.held_bytes() > kScratchKeepBytes) memory_.Reset();
-  }
-
  private:
   // Runs calls into libjpeg. An error leaves `step` by a jump, so nothing in it may need a
   // destructor while libjpeg runs.
@@ -379,7 +378,7 @@ class JpegDecoder final : public ImageDecoder {
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
     BATCHD_RETURN_IF_ERROR(reader_.CheckScans());
     const absl::Status decoded = reader_.DecodeRows(region, scratch, sink);
-    reader_.ReleaseLarge();
+    reader_.ReleaseMemory();
     return decoded;
   }
 

@@ -16,12 +16,14 @@ namespace {
 constexpr int kChannels = 3;
 constexpr int kProbesMax = 16;
 
-// Scratch of one sample in bytes per pixel of DecodeImage's max_pixels, which also limits what each
-// stage makes: a progressive JPEG's coefficients (up to four channels of 16 bits), the decoded box,
-// the output of a stage, and what lies between the two passes of a resize, which is never more than
-// the larger of the resize's input and output.
-constexpr int64_t kCoefficientBytesPerPixel = 2 * 4;
-constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
+// Scratch of one sample in bytes per pixel of the source's max_pixels, which also limits what each
+// operation makes: a progressive JPEG's coefficients (up to four channels of 16 bits), and three
+// pictures. These are, while the rows come, what turns them upright, what flips them vertically and
+// what the first step works on; after that, when the decoder's memory is given back, the two
+// pictures of the steps and what flips.
+constexpr int64_t kBytesPerPixel = 2 * 4 + 3 * kChannels;
+// What a step takes beside, at most, of a small picture.
+constexpr int64_t kStepBytesPerPixel = 4 * kChannels;
 // Tables of a resize: at most 2 * 3 * 65535 + 5 * 65535 weights for each side, and the decoder's
 // rows.
 constexpr int64_t kTableBytes = int64_t{16} << 20;
@@ -78,13 +80,12 @@ std::unique_ptr<JointPlan> Join(std::span<const ColumnPlan* const> columns) {
 const ColumnSource kDecodeImage = {&ImageInput::ImageSchema, &MakeImages, &Join};
 const ColumnSource kDecodeMask = {&ImageInput::MaskSchema, &MakeMasks, &Join};
 
-int64_t ImageColumn::bytes_per_pixel() const {
-  return kCoefficientBytesPerPixel + kPictureBytesPerPixel +
-         (format_.has_steps ? PictureRun::kBytesPerPixel : 0);
+int64_t ImageColumn::ScratchBytes(int64_t pixels) const {
+  return pixels * kBytesPerPixel + std::min(format_.step_bytes, pixels * kStepBytesPerPixel);
 }
 
 int64_t ImageColumn::scratch_bytes_max() const {
-  return input_.pixels_max() * bytes_per_pixel() + kTableBytes;
+  return input_.pixels_max() * kBytesPerPixel + kTableBytes + format_.step_bytes;
 }
 
 absl::Status ImageColumn::Prepare(const std::string& name, DType mask_dtype) {
@@ -188,14 +189,20 @@ absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const Dra
   PicturePlan& plan = worker->PlansOf(1)[0];
   BATCHD_RETURN_IF_ERROR(Plan(dataset, picture.size(), key, &plan));
   const int64_t pixels = std::max(PixelsOf(picture.stored), PixelsOf(plan.largest()));
-  const ScratchShare share(worker->scratch_gate, pixels * bytes_per_pixel());
+  const ScratchShare share(worker->scratch_gate, ScratchBytes(pixels));
 
   const TimePoint started = Clock::Real()->Now();
   RowRun run(*this, plan, &worker->scratch, out);
   worker->transform_time += Clock::Real()->Now() - started;
   const absl::Status decoded = input_.Decode(picture, run.region(), 1, run.sink(), worker);
   const TimePoint ended = Clock::Real()->Now();
-  if (decoded.ok()) run.Finish();
+  if (decoded.ok()) {
+    if (plan.has_steps()) {
+      worker->scratch.ReleaseLarge(ScratchArea::kDecoder);
+      worker->scratch.ReleaseLarge(ScratchArea::kUpright);
+    }
+    run.Finish();
+  }
   worker->transform_time += Clock::Real()->Now() - ended;
   worker->scratch.ReleaseLarge();
   return decoded;

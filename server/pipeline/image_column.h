@@ -35,8 +35,9 @@ class ImageColumn : public ColumnPlan {
   absl::Status FixSize(const Dataset& dataset);
 
   const ImageInput& input() const { return input_; }
-  // Scratch of a sample, in bytes, per pixel of its picture or of what is made of it.
-  int64_t bytes_per_pixel() const;
+  // Scratch of a sample, in bytes: `pixels` are those of its picture or of the largest that is made
+  // of it.
+  int64_t ScratchBytes(int64_t pixels) const;
   // The most scratch that a sample may take, in bytes.
   int64_t scratch_bytes_max() const;
 

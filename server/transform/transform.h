@@ -44,7 +44,7 @@ struct RowFormat {
   bool is_laid_out = false;       // Layout has been applied
   bool is_cast = false;           // Cast has been applied
   bool is_erased = false;         // boxes may be filled: no pixel may move or change after this
-  bool has_steps = false;         // a picture operation may have run
+  int64_t step_bytes = 0;         // the most scratch that a step takes beside its pictures
   int channels = 3;               // 3, or 1: red, green and blue are equal, and one is given
   std::optional<ImageSize> size;  // the size of all rows, where it does not depend on the picture
 };

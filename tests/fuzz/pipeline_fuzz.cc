@@ -16,8 +16,8 @@
 namespace batchd {
 namespace {
 
-// Larger pictures cost time and show nothing else.
-constexpr int64_t kPixelsMax = 1 << 16;
+// Larger pictures cost time, a blur of 255 pixels in 64 places above all, and show nothing else.
+constexpr int64_t kPixelsMax = 1 << 13;
 constexpr int64_t kRowBytesMax = 1 << 20;
 
 void LimitPixels(PipelineSpec* pipeline) {

@@ -120,7 +120,7 @@ TEST(PipelinePlan, RefusesOperationsByTheirPath) {
   EXPECT_THAT(CompileImage({{"resise", {}}}),
               FailsWith(kInvalid,
                         "pipeline.image[1]: no such operation \"resise\"; there are "
-                        "RandomResizedCrop, Resize, CenterCrop"));
+                        "RandomResizedCrop, RandomCrop, Resize"));
   EXPECT_THAT(CompileColumns({{"image", {{"Dekode", {}}}}}),
               FailsWith(kInvalid,
                         "pipeline.image[0]: no such operation \"Dekode\"; begin a column with one "
