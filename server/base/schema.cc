@@ -191,7 +191,8 @@ absl::StatusOr<Json> CheckArguments(const Schema& schema, const Json& arguments,
     if (!arguments.is_null() && it != arguments.end()) {
       BATCHD_ASSIGN_OR_RETURN(checked[param.name], CheckValue(param, *it, path));
     } else if (param.default_value.has_value()) {
-      checked[param.name] = *param.default_value;
+      // In the form of one that was given: a number for a list of one becomes the list.
+      BATCHD_ASSIGN_OR_RETURN(checked[param.name], CheckValue(param, *param.default_value, path));
     } else {
       return FieldErr(path, "is missing: {}", param.sentence);
     }

@@ -10,6 +10,7 @@
 #include "server/base/check.h"
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
+#include "server/decoder/mask_row.h"
 #include "server/decoder/size_limits.h"
 
 namespace batchd {
@@ -163,16 +164,16 @@ absl::StatusOr<Header> ReadBmpHeader(Bytes bytes) {
   return header;
 }
 
-uint8_t Index(const uint8_t* row, int64_t x, int bits) {
-  const int64_t bit = x * bits;
-  return row[bit / 8] >> (8 - bits - bit % 8) & ((1 << bits) - 1);
-}
-
-void ConvertRow(const uint8_t* row, const Header& header, const Box& region, uint8_t* rgb) {
+void ConvertRow(const uint8_t* row, const Header& header, bool as_mask, const Box& region,
+                uint8_t* rgb) {
   const int pixel_bytes = header.bits / 8;
   for (int64_t x = region.left; x < region.left + region.width; ++x, rgb += 3) {
+    if (as_mask) {
+      rgb[0] = rgb[1] = rgb[2] = PackedValue(row, x, header.bits);
+      continue;
+    }
     if (header.bits <= 8) {
-      std::memcpy(rgb, &header.palette[3 * size_t{Index(row, x, header.bits)}], 3);
+      std::memcpy(rgb, &header.palette[3 * size_t{PackedValue(row, x, header.bits)}], 3);
       continue;
     }
     const uint32_t pixel = Little(row + x * pixel_bytes, pixel_bytes);
@@ -264,6 +265,12 @@ class BmpDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
     BATCHD_ASSIGN_OR_RETURN(const Header header, ReadBmpHeader(bytes));
+    as_mask_ = limits.as_mask;
+    if (as_mask_ && header.bits > 8) {
+      return SampleErr(SampleReason::kUnsupported,
+                       "a BMP of {} bits as a mask; masks have a palette, of 8 bits at most",
+                       header.bits);
+    }
     return CheckedSize(header.height, header.width, limits);
   }
 
@@ -293,7 +300,7 @@ class BmpDecoder final : public ImageDecoder {
         return SampleErr(SampleReason::kTruncated, "{} bytes have no row {} of {}", bytes.size(), y,
                          header.height);
       }
-      ConvertRow(pixels.data() + row * row_bytes, header, region, rgb);
+      ConvertRow(pixels.data() + row * row_bytes, header, as_mask_, region, rgb);
       sink->PutRows(rgb, 0, 1);
     }
     return absl::OkStatus();
@@ -301,6 +308,8 @@ class BmpDecoder final : public ImageDecoder {
 
  private:
   static size_t Rounded(size_t size_bytes) { return (size_bytes + 63) & ~size_t{63}; }
+
+  bool as_mask_ = false;
 };
 
 }  // namespace
@@ -312,6 +321,7 @@ const DecoderKind kBmpDecoder = {
     .matches = Matches,
     .make = []() -> std::unique_ptr<ImageDecoder> { return std::make_unique<BmpDecoder>(); },
     .build = [] { return std::string("batchd 1"); },
+    .has_masks = true,
 };
 
 }  // namespace batchd

@@ -40,6 +40,10 @@ struct DecodeLimits {
   bool goes_on_over_damage = false;
   // Whether a decoder may be less exact where that is faster. No other limit depends on it.
   bool is_fast = false;
+  // For masks: each pixel's index into the palette or, without one, its grey level, three times,
+  // instead of its colour. Only for kinds that have masks; a picture of colours, or of more than 8
+  // bits, is unsupported.
+  bool as_mask = false;
 };
 
 // Reused for many pictures; each pool thread has its own. Thread-compatible.
@@ -79,6 +83,7 @@ struct DecoderKind {
   std::unique_ptr<ImageDecoder> (*make)();
   // Name and version of the library, as it decides pixels: part of the decoder fingerprint.
   std::string (*build)();
+  bool has_masks = false;
 };
 
 // All kinds of this build, in the order in which they are asked.

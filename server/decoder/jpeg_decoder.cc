@@ -249,10 +249,9 @@ class JpegReader {
     return DecodeRowsBy(HuffmanBy::kLibjpeg, region, scratch, sink);
   }
 
-  // Frees what a large picture has taken, after DecodeRows; it need not wait for the next picture.
-  void ReleaseLarge() {
-    if (memory_.held_bytes() > kScratchKeepBytes) memory_.Reset();
-  }
+  // A large picture's coefficients are not to lie beside what is made of its pixels. The next call
+  // must be ReadHeader or Continue.
+  void ReleaseMemory() { memory_.Reset(); }
 
  private:
   absl::Status Begin(Bytes bytes) {
@@ -442,7 +441,7 @@ class JpegDecoder final : public ImageDecoder {
     BATCHD_CHECK(LiesInside(region, reader_.output_size()));
     if (goes_on_over_damage_) reader_.GoOnOverDamage();
     const absl::Status decoded = reader_.DecodeRows(region, scratch, sink);
-    reader_.ReleaseLarge();
+    reader_.ReleaseMemory();
     return decoded;
   }
 

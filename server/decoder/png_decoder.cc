@@ -19,6 +19,7 @@
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
 #include "server/decoder/exif.h"
+#include "server/decoder/mask_row.h"
 #include "server/decoder/size_limits.h"
 
 namespace batchd {
@@ -26,6 +27,14 @@ namespace {
 
 constexpr std::array<uint8_t, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr size_t kFrameBytes = 12;  // Length, type and checksum around the data of a chunk.
+
+// Columns of a row of the file.
+struct Pass {
+  size_t first;
+  size_t step;
+};
+constexpr Pass kOnePass = {0, 1};
+constexpr Pass kPasses[] = {{0, 8}, {4, 8}, {0, 4}, {2, 4}, {0, 2}, {1, 2}, {0, 1}};  // Adam7
 
 // Also a cut-off signature: that is a truncated PNG.
 bool Matches(Bytes bytes) {
@@ -142,6 +151,50 @@ class PngReader {
     return chunks_.failure().value_or(absl::OkStatus());
   }
 
+  // Whether the pixels have an index or a grey level of 8 bits at most.
+  bool is_mask() const {
+    return header_.color_type == SPNG_COLOR_TYPE_INDEXED ||
+           (header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE && header_.bit_depth <= 8);
+  }
+
+  // The samples as they are stored, of 1 to 8 bits, by the rows of the file: those of the passes,
+  // if it is interlaced (libspng would not put samples of less than 8 bits in their places).
+  absl::Status DecodeMask(const Box& region, Scratch* scratch, RowSink* sink) {
+    int code = spng_decode_image(context_.get(), nullptr, 0, SPNG_FMT_RAW, SPNG_DECODE_PROGRESSIVE);
+    if (code != SPNG_OK) return ErrorOf(code);
+    const bool is_interlaced = header_.interlace_method != SPNG_INTERLACE_NONE;
+    const size_t width = header_.width;
+    const size_t packed_bytes = (width * header_.bit_depth + 7) / 8;
+    const size_t value_bytes = is_interlaced ? width * header_.height : width;
+    uint8_t* const rgb = scratch->Get(
+        ScratchArea::kDecoder, size_t{3} * size_t(region.width) + packed_bytes + value_bytes);
+    uint8_t* const packed = rgb + size_t{3} * size_t(region.width);
+    uint8_t* const values = packed + packed_bytes;
+    const auto put = [&](const uint8_t* row) {
+      TripleRow(row + region.left, region.width, rgb);
+      sink->PutRows(rgb, 0, 1);
+    };
+    const int end = region.top + region.height;
+    for (bool more = true; more;) {
+      spng_row_info row = {};
+      code = spng_get_row_info(context_.get(), &row);
+      if (code == SPNG_OK) code = spng_decode_scanline(context_.get(), packed, packed_bytes);
+      if (code != SPNG_OK && code != SPNG_EOI) return ErrorOf(code);
+      const int y = static_cast<int>(row.row_num);
+      const Pass& pass = is_interlaced ? kPasses[row.pass] : kOnePass;
+      uint8_t* const to = is_interlaced ? values + static_cast<size_t>(y) * width : values;
+      for (size_t x = pass.first, i = 0; x < width; x += pass.step, ++i) {
+        to[x] = MaskValue(PackedValue(packed, static_cast<int64_t>(i), header_.bit_depth));
+      }
+      if (!is_interlaced && y >= region.top) put(values);
+      more = code == SPNG_OK && (is_interlaced || y + 1 < end);
+    }
+    if (is_interlaced) {
+      for (int y = region.top; y < end; ++y) put(values + static_cast<size_t>(y) * width);
+    }
+    return chunks_.failure().value_or(absl::OkStatus());
+  }
+
   // An interlaced picture has its last row's pixels in all passes.
   absl::Status DecodeWhole(const Box& region, Scratch* scratch, RowSink* sink) {
     const size_t row_bytes = size_t{3} * header_.width;
@@ -155,6 +208,14 @@ class PngReader {
   }
 
  private:
+  // Grey levels of 2 and 4 bits are spread over 0 to 255, those of 1 bit stay: as Pillow has them.
+  uint8_t MaskValue(uint8_t sample) const {
+    const bool is_grey = header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE;
+    if (is_grey && header_.bit_depth == 2) return static_cast<uint8_t>(sample * 85);
+    if (is_grey && header_.bit_depth == 4) return static_cast<uint8_t>(sample * 17);
+    return sample;
+  }
+
   absl::Status ErrorOf(int code) const {
     if (chunks_.failure().has_value()) return *chunks_.failure();
     switch (code) {
@@ -198,8 +259,15 @@ class PngDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
     goes_on_over_damage_ = limits.goes_on_over_damage;
+    as_mask_ = limits.as_mask;
     PngReader reader(bytes);
     BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
+    if (as_mask_ && !reader.is_mask()) {
+      return SampleErr(SampleReason::kUnsupported,
+                       "a PNG of colour type {} and {} bits as a mask; masks have a palette or are "
+                       "grey, of 8 bits at most",
+                       reader.header().color_type, reader.header().bit_depth);
+    }
     return CheckedSize(reader.header().height, reader.header().width, limits);
   }
 
@@ -209,6 +277,7 @@ class PngDecoder final : public ImageDecoder {
     const spng_ihdr& header = reader.header();
     BATCHD_CHECK(
         LiesInside(region, {static_cast<int>(header.height), static_cast<int>(header.width)}));
+    if (as_mask_) return reader.DecodeMask(region, scratch, sink);
     return header.interlace_method == SPNG_INTERLACE_NONE
                ? reader.DecodeByRows(region, scratch, sink)
                : reader.DecodeWhole(region, scratch, sink);
@@ -218,6 +287,7 @@ class PngDecoder final : public ImageDecoder {
 
  private:
   bool goes_on_over_damage_ = false;
+  bool as_mask_ = false;
 };
 
 }  // namespace
@@ -229,6 +299,7 @@ const DecoderKind kPngDecoder = {
     .matches = Matches,
     .make = []() -> std::unique_ptr<ImageDecoder> { return std::make_unique<PngDecoder>(); },
     .build = [] { return fmt::format("libspng {}", spng_version_string()); },
+    .has_masks = true,
 };
 
 }  // namespace batchd

@@ -8,6 +8,7 @@
 #include "server/base/check.h"
 #include "server/base/status.h"
 #include "server/decoder/decoder.h"
+#include "server/decoder/mask_row.h"
 #include "server/decoder/size_limits.h"
 
 namespace batchd {
@@ -101,6 +102,13 @@ class PnmDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
     BATCHD_ASSIGN_OR_RETURN(const Header header, ReadPnmHeader(bytes));
+    as_mask_ = limits.as_mask;
+    if (as_mask_ && (header.channels != 1 || header.maximum > 255)) {
+      return SampleErr(SampleReason::kUnsupported,
+                       "a PNM of {} channels with samples up to {} as a mask; masks have one "
+                       "channel, and 255 at most",
+                       header.channels, header.maximum);
+    }
     return CheckedSize(header.height, header.width, limits);
   }
 
@@ -119,11 +127,19 @@ class PnmDecoder final : public ImageDecoder {
         return SampleErr(SampleReason::kTruncated, "{} bytes end in row {} of {}", bytes.size(),
                          rows, header.height);
       }
+      if (as_mask_) {
+        TripleRow(bytes.data() + row_at + region.left, region.width, rgb);
+        sink->PutRows(rgb, 0, 1);
+        continue;
+      }
       ConvertRow(bytes.data() + row_at + region.left * pixel_bytes, header, region.width, rgb);
       sink->PutRows(rgb, 0, 1);
     }
     return absl::OkStatus();
   }
+
+ private:
+  bool as_mask_ = false;
 };
 
 }  // namespace
@@ -135,6 +151,7 @@ const DecoderKind kPnmDecoder = {
     .matches = Matches,
     .make = []() -> std::unique_ptr<ImageDecoder> { return std::make_unique<PnmDecoder>(); },
     .build = [] { return std::string("batchd 1"); },
+    .has_masks = true,
 };
 
 }  // namespace batchd

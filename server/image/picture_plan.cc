@@ -21,7 +21,8 @@ PicturePlan::PicturePlan() {
   erasures_.reserve(kSegmentsReserved);
 }
 
-void PicturePlan::Begin(ImageSize input) {
+void PicturePlan::Begin(ImageSize input, bool nearest_only) {
+  nearest_only_ = nearest_only;
   segments_.clear();
   steps_.clear();
   erasures_.clear();
@@ -53,6 +54,7 @@ void PicturePlan::Crop(const Box& box) {
 
 void PicturePlan::Resize(ImageSize size, Filter filter) {
   if (size == output_) return;
+  if (nearest_only_) filter = Filter::kNearest;
   AddGeometry([&](GeometryPlan* geometry) { return geometry->Resize(size, filter); });
 }
 
@@ -67,6 +69,7 @@ void PicturePlan::FlipVertical() {
 void PicturePlan::Apply(const PictureStep& step) {
   BATCHD_CHECK(erasures_.empty());
   steps_.push_back(step);
+  if (nearest_only_) steps_.back().filter = Filter::kNearest;
   ++segments_.back().step_count;
   if (step.in_place) {
     steps_.back().output = output_;

@@ -56,8 +56,9 @@ class PicturePlan {
   PicturePlan();
   explicit PicturePlan(ImageSize input) : PicturePlan() { Begin(input); }
 
-  // Forgets everything: the whole picture, unchanged. Requires sides of 1 or more.
-  void Begin(ImageSize input);
+  // Forgets everything: the whole picture, unchanged. Requires sides of 1 or more. With
+  // `nearest_only` every filter becomes Filter::kNearest: for class numbers, which have no mean.
+  void Begin(ImageSize input, bool nearest_only = false);
 
   // The size after what has been folded in so far.
   ImageSize output() const { return output_; }
@@ -98,6 +99,7 @@ class PicturePlan {
   std::vector<PictureStep> steps_;
   std::vector<Erasure> erasures_;
   ImageSize output_;
+  bool nearest_only_ = false;
 };
 
 }  // namespace batchd

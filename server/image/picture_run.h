@@ -33,9 +33,6 @@ class PictureRun {
   // All rows of the region have come: does the rest.
   void Finish();
 
-  // Scratch of the two pictures, in bytes per pixel of PicturePlan::largest().
-  static constexpr int64_t kBytesPerPixel = 2 * 3;
-
  private:
   const PicturePlan::Segment& segment() const { return plan_.segments()[segment_]; }
   // Whether the rows of the segment go to last_.

@@ -30,12 +30,15 @@ uint8_t* Scratch::Get(ScratchArea area, size_t size_bytes) {
   return held.data;
 }
 
+void Scratch::ReleaseLarge(ScratchArea area) {
+  Area& held = areas_[static_cast<int>(area)];
+  if (held.capacity_bytes <= kScratchKeepBytes) return;
+  std::free(held.data);
+  held = Area{};
+}
+
 void Scratch::ReleaseLarge() {
-  for (Area& held : areas_) {
-    if (held.capacity_bytes <= kScratchKeepBytes) continue;
-    std::free(held.data);
-    held = Area{};
-  }
+  for (int i = 0; i < kScratchAreaCount; ++i) ReleaseLarge(static_cast<ScratchArea>(i));
 }
 
 size_t Scratch::held_bytes() const {

@@ -37,6 +37,9 @@ class Scratch {
   // Frees the areas above kScratchKeepBytes. Called after each sample.
   void ReleaseLarge();
 
+  // The same for one area.
+  void ReleaseLarge(ScratchArea area);
+
   // Bytes held now.
   size_t held_bytes() const;
 

@@ -17,12 +17,16 @@
 
 namespace batchd {
 
-// A column whose first operation is DecodeImage or Label, and the rest transforms.
+// A column whose first operation is DecodeImage, DecodeMask or Label, and the rest transforms.
 struct CheckedColumn {
   std::string name;
   std::string path;  // "pipeline.image"
   std::vector<CheckedOperation> operations;
+  std::string geometry;  // the name that it shares its geometry's draws under; empty: with none
 };
+
+// Checks that columns of one geometry do the same to their pictures. Errors: field errors.
+absl::Status CheckGeometries(std::span<const CheckedColumn> columns);
 
 // A finished column with what it takes.
 struct MadeColumn {
@@ -36,11 +40,13 @@ struct ColumnSource {
   const Schema& (*schema)();
   // May read headers of samples. Errors: field errors.
   absl::StatusOr<MadeColumn> (*make)(const CheckedColumn& column, const Dataset& dataset);
-  // Of columns that `make` has made and whose source has the same arguments; null: each is made for
+  // Of columns that `make` has made and whose source has the same arguments, but for dtype and
+  // geometry; null: each is made for
   // itself. The columns outlive what it returns.
   std::unique_ptr<JointPlan> (*join)(std::span<const ColumnPlan* const> columns) = nullptr;
 };
 extern const ColumnSource kDecodeImage;
+extern const ColumnSource kDecodeMask;
 extern const ColumnSource kLabel;
 
 }  // namespace batchd

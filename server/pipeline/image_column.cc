@@ -16,28 +16,55 @@ namespace {
 constexpr int kChannels = 3;
 constexpr int kProbesMax = 16;
 
-// Scratch of one sample in bytes per pixel of DecodeImage's max_pixels, which also limits what each
-// stage makes: a progressive JPEG's coefficients (up to four channels of 16 bits), the decoded box,
-// the output of a stage, and what lies between the two passes of a resize, which is never more than
-// the larger of the resize's input and output.
-constexpr int64_t kCoefficientBytesPerPixel = 2 * 4;
-constexpr int64_t kPictureBytesPerPixel = 3 * kChannels;
+// Scratch of one sample in bytes per pixel of the source's max_pixels, which also limits what each
+// operation makes: a progressive JPEG's coefficients (up to four channels of 16 bits), and three
+// pictures. These are, while the rows come, what turns them upright, what flips them vertically and
+// what the first step works on; after that, when the decoder's memory is given back, the two
+// pictures of the steps and what flips.
+constexpr int64_t kBytesPerPixel = 2 * 4 + 3 * kChannels;
+// What a step takes beside, at most, of a small picture.
+constexpr int64_t kStepBytesPerPixel = 4 * kChannels;
 // Tables of a resize: at most 2 * 3 * 65535 + 5 * 65535 weights for each side, and the decoder's
 // rows.
 constexpr int64_t kTableBytes = int64_t{16} << 20;
 
-absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset) {
-  const ImageInput input(column.operations[0].arguments);
+// The three channels of a mask are equal.
+template <typename T>
+void WriteMaskRow(const uint8_t* rgb, int width, T* out) {
+  for (int x = 0; x < width; ++x) out[x] = rgb[3 * x];
+}
+
+absl::StatusOr<MadeColumn> Make(const ImageInput& input, DType mask_dtype,
+                                const CheckedColumn& column, const Dataset& dataset) {
   BATCHD_ASSIGN_OR_RETURN(std::vector<Operation> operations,
                           MakeOperations(std::span(column.operations).subspan(1)));
   auto plan = std::make_unique<ImageColumn>(column.path, std::move(operations), input);
-  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name));
+  BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, mask_dtype));
   BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
   MadeColumn made;
   made.encoded_bytes_max = input.encoded_bytes_max();
   made.scratch_bytes_max = plan->scratch_bytes_max();
   made.plan = std::move(plan);
   return made;
+}
+
+absl::StatusOr<MadeColumn> MakeImages(const CheckedColumn& column, const Dataset& dataset) {
+  const ImageInput input(ImageInput::ImageSchema(), column.operations[0].arguments);
+  return Make(input, DType::kUint8, column, dataset);
+}
+
+absl::StatusOr<MadeColumn> MakeMasks(const CheckedColumn& column, const Dataset& dataset) {
+  for (const CheckedOperation& operation : std::span(column.operations).subspan(1)) {
+    if (GeometryOf(operation) == Geometry::kOnly) continue;
+    return FieldErr(operation.path,
+                    "{} would change class numbers; only crops, flips, turns and resizes may "
+                    "follow DecodeMask",
+                    operation.name);
+  }
+  const Json& arguments = column.operations[0].arguments;
+  const ImageInput input(ImageInput::MaskSchema(), arguments);
+  return Make(input, arguments["dtype"] == "int64" ? DType::kInt64 : DType::kUint8, column,
+              dataset);
 }
 
 std::unique_ptr<JointPlan> Join(std::span<const ColumnPlan* const> columns) {
@@ -50,21 +77,21 @@ std::unique_ptr<JointPlan> Join(std::span<const ColumnPlan* const> columns) {
 
 }  // namespace
 
-const ColumnSource kDecodeImage = {&ImageInput::GetSchema, &Make, &Join};
+const ColumnSource kDecodeImage = {&ImageInput::ImageSchema, &MakeImages, &Join};
+const ColumnSource kDecodeMask = {&ImageInput::MaskSchema, &MakeMasks, &Join};
 
-int64_t ImageColumn::bytes_per_pixel() const {
-  return kCoefficientBytesPerPixel + kPictureBytesPerPixel +
-         (format_.has_steps ? PictureRun::kBytesPerPixel : 0);
+int64_t ImageColumn::ScratchBytes(int64_t pixels) const {
+  return pixels * kBytesPerPixel + std::min(format_.step_bytes, pixels * kStepBytesPerPixel);
 }
 
 int64_t ImageColumn::scratch_bytes_max() const {
-  return input_.pixels_max() * bytes_per_pixel() + kTableBytes;
+  return input_.pixels_max() * kBytesPerPixel + kTableBytes + format_.step_bytes;
 }
 
-absl::Status ImageColumn::Prepare(const std::string& name) {
+absl::Status ImageColumn::Prepare(const std::string& name, DType mask_dtype) {
   BATCHD_RETURN_IF_ERROR(PrepareOperations(operations_, &format_, &table_));
   shape_.name = name;
-  shape_.dtype = format_.dtype;
+  shape_.dtype = input_.is_mask() ? mask_dtype : format_.dtype;
   return absl::OkStatus();
 }
 
@@ -103,6 +130,10 @@ absl::Status ImageColumn::FixSize(const Dataset& dataset) {
                      ? std::vector<int64_t>{size_.height, size_.width, format_.channels}
                      : std::vector<int64_t>{format_.channels, size_.height, size_.width};
   shape_.row_size_bytes = PixelsOf(size_) * format_.channels * DTypeSizeBytes(shape_.dtype);
+  if (input_.is_mask()) {
+    shape_.shape = {size_.height, size_.width};
+    shape_.row_size_bytes = PixelsOf(size_) * DTypeSizeBytes(shape_.dtype);
+  }
   return absl::OkStatus();
 }
 
@@ -122,7 +153,7 @@ absl::StatusOr<ImageSize> ImageColumn::ProbeSample(const Dataset& dataset, int64
 
 absl::Status ImageColumn::PlanPicture(ImageSize picture, const DrawKey& key,
                                       PicturePlan* plan) const {
-  plan->Begin(picture);
+  plan->Begin(picture, /*nearest_only=*/input_.is_mask());
   BATCHD_RETURN_IF_ERROR(PlanOperations(operations_, key, plan));
   const ImageSize size = plan->largest();
   if (PixelsOf(size) <= input_.pixels_max()) return absl::OkStatus();
@@ -159,14 +190,20 @@ absl::Status ImageColumn::MakeRow(const Dataset& dataset, Bytes bytes, const Dra
   BATCHD_RETURN_IF_ERROR(Plan(dataset, picture.size(), key, &plan));
   input_.Reduce(picture, {&plan, 1});
   const int64_t pixels = std::max(PixelsOf(picture.stored), PixelsOf(plan.largest()));
-  const ScratchShare share(worker->scratch_gate, pixels * bytes_per_pixel());
+  const ScratchShare share(worker->scratch_gate, ScratchBytes(pixels));
 
   const TimePoint started = Clock::Real()->Now();
   RowRun run(*this, plan, &worker->scratch, out);
   worker->transform_time += Clock::Real()->Now() - started;
   const absl::Status decoded = input_.Decode(picture, run.region(), 1, run.sink(), worker);
   const TimePoint ended = Clock::Real()->Now();
-  if (decoded.ok()) run.Finish();
+  if (decoded.ok()) {
+    if (plan.has_steps()) {
+      worker->scratch.ReleaseLarge(ScratchArea::kDecoder);
+      worker->scratch.ReleaseLarge(ScratchArea::kUpright);
+    }
+    run.Finish();
+  }
   worker->transform_time += Clock::Real()->Now() - ended;
   worker->scratch.ReleaseLarge();
   return decoded;
@@ -196,6 +233,18 @@ void ImageColumn::RowRun::Writer::PutRows(const uint8_t* rgb, ptrdiff_t stride_b
                                           int row_count) {
   const ImageSize size = column_.size_;
   BATCHD_CHECK(rows_ + row_count <= size.height);
+  if (column_.input_.is_mask()) {
+    for (int y = 0; y < row_count; ++y, rgb += stride_bytes) {
+      const int64_t at = int64_t{rows_ + y} * size.width;
+      if (column_.shape_.dtype == DType::kInt64) {
+        WriteMaskRow(rgb, size.width, reinterpret_cast<int64_t*>(out_) + at);
+      } else {
+        WriteMaskRow(rgb, size.width, out_ + at);
+      }
+    }
+    rows_ += row_count;
+    return;
+  }
   column_.table_.WriteRows({rgb, row_count, size.width, stride_bytes}, rows_, size.height,
                            column_.format_.layout, out_);
   rows_ += row_count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A column of pictures: DecodeImage and the transforms that follow it. Internal to server/pipeline.
+// A column of pictures or masks: DecodeImage or DecodeMask and the transforms that follow it.
+// Internal to server/pipeline.
 //
 // The geometry of a sample is known from its header and its draws, so only the part of the picture
 // that the column needs is decoded; the last step writes the values into the row.
@@ -28,14 +29,15 @@ class ImageColumn : public ColumnPlan {
   ImageColumn(std::string path, std::vector<Operation> operations, const ImageInput& input)
       : path_(std::move(path)), operations_(std::move(operations)), input_(input) {}
 
-  // Runs the operations' Prepare.
-  absl::Status Prepare(const std::string& name);
+  // Runs the operations' Prepare. `mask_dtype` is that of a mask's rows.
+  absl::Status Prepare(const std::string& name, DType mask_dtype);
   // Fixes the size of the rows, by looking at samples where it depends on the picture.
   absl::Status FixSize(const Dataset& dataset);
 
   const ImageInput& input() const { return input_; }
-  // Scratch of a sample, in bytes, per pixel of its picture or of what is made of it.
-  int64_t bytes_per_pixel() const;
+  // Scratch of a sample, in bytes: `pixels` are those of its picture or of the largest that is made
+  // of it.
+  int64_t ScratchBytes(int64_t pixels) const;
   // The most scratch that a sample may take, in bytes.
   int64_t scratch_bytes_max() const;
 
@@ -63,7 +65,8 @@ class ImageColumn : public ColumnPlan {
     void Finish();
 
    private:
-    // The end of a sample's rows: through the value table into the row of the batch.
+    // The end of a sample's rows: through the value table into the row of the batch, or class
+    // numbers as they are.
     class Writer final : public RowSink {
      public:
       Writer(const ImageColumn& column, uint8_t* out) : column_(column), out_(out) {}

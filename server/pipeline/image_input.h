@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What DecodeImage does: from a sample's bytes to the rows of a part of its picture. Internal to
-// server/pipeline.
+// What DecodeImage and DecodeMask do: from a sample's bytes to the rows of a part of its picture.
+// Internal to server/pipeline.
 
 #pragma once
 
@@ -33,11 +33,15 @@ struct OpenedPicture {
 // Immutable: thread-safe.
 class ImageInput {
  public:
-  // Of DecodeImage.
-  static const Schema& GetSchema();
+  // Of DecodeImage and of DecodeMask.
+  static const Schema& ImageSchema();
+  static const Schema& MaskSchema();
 
-  // `arguments` have passed the schema.
-  explicit ImageInput(const Json& arguments);
+  // `arguments` have passed one of the schemas.
+  ImageInput(const Schema& schema, const Json& arguments);
+
+  // Whether pixels are class numbers, three times each: palette indices or grey levels.
+  bool is_mask() const { return limits_.as_mask; }
 
   int64_t pixels_max() const { return limits_.pixels_max; }
   int64_t encoded_bytes_max() const { return encoded_bytes_max_; }
@@ -58,6 +62,7 @@ class ImageInput {
                       RowSink* sink, Worker* worker) const;
 
  private:
+  const Schema& schema_;
   const DecodeLimits limits_;
   const int64_t encoded_bytes_max_;
   const bool upright_;

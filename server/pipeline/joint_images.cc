@@ -37,8 +37,7 @@ class JointImages final : public JointPlan {
     size_t count = 0;
     Box region;             // of the upright picture
     int good_rows_min = 0;  // of the stored rows of the region
-    int64_t pixels = 0;
-    int64_t bytes_per_pixel = 0;
+    int64_t pixels = 0;     // of the largest picture on the way
   };
   absl::Status Plan(const Dataset& dataset, const OpenedPicture& picture, const DrawKey& key,
                     std::span<PicturePlan> plans, Need* need) const;
@@ -64,7 +63,6 @@ absl::Status JointImages::Plan(const Dataset& dataset, const OpenedPicture& pict
     const Box region = RowPipeline::RegionOf(plans[i].segments()[0].geometry);
     need->region = i == 0 ? region : Around(need->region, region);
     need->pixels = std::max(need->pixels, PixelsOf(plans[i].largest()));
-    need->bytes_per_pixel = std::max(need->bytes_per_pixel, columns_[i]->bytes_per_pixel());
     // A column by itself is bad if not one good row of its own part has come; so are they together.
     last_top = std::max(last_top, picture.StoredPart(region).top);
   }
@@ -92,7 +90,11 @@ absl::Status JointImages::MakeRows(const Dataset& dataset, Bytes bytes, const Dr
   if (need.count == 0) return planned;
   // Not more than for a column alone: what the decoder takes is given back before the columns are
   // made, and the decoded box is less than that.
-  const ScratchShare share(worker->scratch_gate, need.pixels * need.bytes_per_pixel);
+  int64_t scratch_bytes = 0;
+  for (size_t i = 0; i < need.count; ++i) {
+    scratch_bytes = std::max(scratch_bytes, columns_[i]->ScratchBytes(need.pixels));
+  }
+  const ScratchShare share(worker->scratch_gate, scratch_bytes);
 
   const Box& region = need.region;
   const Picture decoded =

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kOperationsMax = 64;
 constexpr size_t kNameMax = 64;
 
-constexpr const ColumnSource* kSources[] = {&kDecodeImage, &kLabel};
+constexpr const ColumnSource* kSources[] = {&kDecodeImage, &kDecodeMask, &kLabel};
 
 const ColumnSource* FindSource(std::string_view name) {
   for (const ColumnSource* source : kSources) {
@@ -89,18 +89,30 @@ absl::StatusOr<CheckedColumn> CheckColumn(const ColumnSpec& spec) {
   column.name = spec.name;
   column.path = "pipeline." + spec.name;
   DrawNames names(spec.name);
-  int count = 0;
-  for (size_t i = 0; i < spec.operations.size(); ++i) {
+  BATCHD_ASSIGN_OR_RETURN(CheckedOperation source,
+                          CheckSource(spec.operations[0], column.path + "[0]", &names));
+  column.geometry = source.arguments.value("geometry", std::string());
+  if (!column.geometry.empty() && !IsColumnName(column.geometry)) {
+    return FieldErr(source.path + ".geometry",
+                    "{} is refused; use 1 to {} letters, digits and underscores",
+                    Quoted(column.geometry), kNameMax);
+  }
+  column.operations.push_back(std::move(source));
+  DrawNames shared_names(column.geometry);
+  int count = 1;
+  for (size_t i = 1; i < spec.operations.size(); ++i) {
     const OperationSpec& operation = spec.operations[i];
     std::string path = fmt::format("{}[{}]", column.path, i);
-    if (i > 0 && FindSource(operation.name) != nullptr) {
+    if (FindSource(operation.name) != nullptr) {
       return FieldErr(path, "{} must be the first operation of a column; move it into its own",
                       operation.name);
     }
+    DrawNames any("");
     BATCHD_ASSIGN_OR_RETURN(
         CheckedOperation checked,
-        i == 0 ? CheckSource(operation, std::move(path), &names)
-               : CheckTransform(operation.name, operation.arguments, std::move(path), &names));
+        CheckTransform(operation.name, operation.arguments, std::move(path), &any));
+    checked.shares_draws = !column.geometry.empty() && GeometryOf(checked) != Geometry::kNone;
+    NameDraws(checked.shares_draws ? &shared_names : &names, &checked);
     count += CountOperations(checked);
     column.operations.push_back(std::move(checked));
   }
@@ -112,25 +124,40 @@ absl::StatusOr<CheckedColumn> CheckColumn(const ColumnSpec& spec) {
 }
 
 // Two operations with one op id would draw the same numbers: a flip, say, that follows a crop's
-// area.
-using DrawOwners = std::map<uint16_t, const CheckedOperation*>;
+// area. Those of one geometry are meant to.
+struct DrawOwner {
+  const CheckedOperation* operation;
+  bool shares;
+};
+using DrawOwners = std::map<uint16_t, DrawOwner>;
 
-absl::Status CheckDraws(const std::vector<CheckedOperation>& operations, DrawOwners* owners) {
+absl::Status CheckDraws(std::span<const CheckedOperation> operations, bool share,
+                        DrawOwners* owners) {
   for (const CheckedOperation& operation : operations) {
-    BATCHD_RETURN_IF_ERROR(CheckDraws(operation.inside, owners));
+    const bool shares = share || operation.shares_draws;
+    BATCHD_RETURN_IF_ERROR(CheckDraws(operation.inside, shares, owners));
     if (operation.kind == nullptr || !operation.kind->is_random) continue;
-    const auto [owner, is_new] = owners->emplace(operation.op_id, &operation);
+    const auto [entry, is_new] = owners->emplace(operation.op_id, DrawOwner{&operation, shares});
     if (is_new) continue;
+    const CheckedOperation& other = *entry->second.operation;
+    if (shares && entry->second.shares && other.draw_name == operation.draw_name) continue;
     return FieldErr(operation.path,
                     "{} and {} (at {}) would draw the same random numbers, since their names have "
-                    "the same hash {:#06x}; rename a column",
-                    operation.draw_name, owner->second->draw_name, owner->second->path,
-                    operation.op_id);
+                    "the same hash {:#06x}; rename a column or geometry",
+                    operation.draw_name, other.draw_name, other.path, operation.op_id);
   }
   return absl::OkStatus();
 }
 
-// The columns that begin with the same source and the same arguments, in the order of their first
+// What of a source's arguments decides how it decodes.
+Json DecodeArguments(const CheckedOperation& source) {
+  Json arguments = source.arguments;
+  arguments.erase("geometry");
+  arguments.erase("dtype");
+  return arguments;
+}
+
+// The columns that begin with the same source and decode the same way, in the order of their first
 // ones; a source that joins nothing has columns of their own.
 std::vector<std::vector<int>> GroupColumns(const std::vector<CheckedColumn>& columns) {
   std::vector<std::vector<int>> groups;
@@ -138,7 +165,7 @@ std::vector<std::vector<int>> GroupColumns(const std::vector<CheckedColumn>& col
     const CheckedOperation& source = columns[i].operations[0];
     const auto is_alike = [&](const std::vector<int>& group) {
       const CheckedOperation& other = columns[static_cast<size_t>(group[0])].operations[0];
-      return other.name == source.name && other.arguments == source.arguments;
+      return other.name == source.name && DecodeArguments(other) == DecodeArguments(source);
     };
     const auto group = std::find_if(groups.begin(), groups.end(), is_alike);
     if (group != groups.end() && FindSource(source.name)->join != nullptr) {
@@ -178,8 +205,9 @@ absl::StatusOr<std::shared_ptr<const PipelinePlan>> PipelinePlan::Compile(
   }
   DrawOwners owners;
   for (const CheckedColumn& column : columns) {
-    BATCHD_RETURN_IF_ERROR(CheckDraws(column.operations, &owners));
+    BATCHD_RETURN_IF_ERROR(CheckDraws(column.operations, /*share=*/false, &owners));
   }
+  BATCHD_RETURN_IF_ERROR(CheckGeometries(columns));
 
   std::shared_ptr<PipelinePlan> plan(new PipelinePlan);
   plan->fingerprint_ = FingerprintOf(columns);

@@ -148,7 +148,7 @@ class PipelinePlan {
   int64_t encoded_bytes_max_ = 0;
 };
 
-// Schemas of what a column may begin with (DecodeImage, Label), for `batchd plugins`.
+// Schemas of what a column may begin with (DecodeImage, DecodeMask, Label), for `batchd plugins`.
 std::vector<const Schema*> ColumnSourceSchemas();
 
 }  // namespace batchd

@@ -43,6 +43,6 @@ absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operatio
 
 }  // namespace
 
-const TransformKind kCenterCropKind = {&GetSchema, &Make};
+const TransformKind kCenterCropKind = {&GetSchema, &Make, /*is_random=*/false, Geometry::kOnly};
 
 }  // namespace batchd

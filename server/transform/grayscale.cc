@@ -17,17 +17,6 @@ const Schema& GetSchema() {
   return *schema;
 }
 
-// Pillow's grey level.
-void Grayscale(const Picture& picture) {
-  for (int y = 0; y < picture.height; ++y) {
-    uint8_t* at = picture.data + y * picture.stride_bytes;
-    for (int x = 0; x < picture.width; ++x, at += 3) {
-      at[0] = at[1] = at[2] =
-          static_cast<uint8_t>((19595 * at[0] + 38470 * at[1] + 7471 * at[2] + 32768) >> 16);
-    }
-  }
-}
-
 class ToGrey : public Transform {
  public:
   explicit ToGrey(int channels) : channels_(channels) {}
@@ -40,9 +29,7 @@ class ToGrey : public Transform {
     return absl::OkStatus();
   }
   absl::Status Plan(PicturePlan* plan, Draws*) const override {
-    plan->Apply({.run = [](const PictureStep&, const Picture& picture, const Picture&, Scratch*) {
-      Grayscale(picture);
-    }});
+    plan->Apply(GrayscaleStep());
     return absl::OkStatus();
   }
 

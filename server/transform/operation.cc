@@ -76,6 +76,21 @@ absl::StatusOr<CheckedOperation> CheckTransform(const std::string& name, const J
   return checked;
 }
 
+void NameDraws(DrawNames* names, CheckedOperation* operation) {
+  names->Name(operation);
+  DrawNames inside_names(operation->draw_name);
+  for (CheckedOperation& inside : operation->inside) NameDraws(&inside_names, &inside);
+}
+
+Geometry GeometryOf(const CheckedOperation& operation) {
+  if (operation.inside.empty()) return operation.kind->geometry;
+  const Geometry first = GeometryOf(operation.inside[0]);
+  for (const CheckedOperation& inside : operation.inside) {
+    if (GeometryOf(inside) != first) return Geometry::kAlso;
+  }
+  return first;
+}
+
 int CountOperations(const CheckedOperation& operation) {
   int count = 1;
   for (const CheckedOperation& inside : operation.inside) count += CountOperations(inside);

@@ -29,6 +29,7 @@ struct CheckedOperation {
   std::string draw_name;                 // "image/RandomApply#0", "image/RandomApply#0/Pad#0"
   uint16_t op_id = 0;                    // of draw_name
   std::vector<CheckedOperation> inside;  // those of its list of operations
+  bool shares_draws = false;             // it and those inside draw what other columns draw, too
 };
 
 // How many operations of one name have stood in a list so far, so that the next one has its number.
@@ -47,6 +48,12 @@ class DrawNames {
 // Checks a transform and all that are inside it. Errors: field errors below `path`.
 absl::StatusOr<CheckedOperation> CheckTransform(const std::string& name, const Json& arguments,
                                                 std::string path, DrawNames* names);
+
+// Names the operation again, and those inside it.
+void NameDraws(DrawNames* names, CheckedOperation* operation);
+
+// That of the kind; that of those inside, taken together, for an operation that has some.
+Geometry GeometryOf(const CheckedOperation& operation);
 
 // The operation and all inside it.
 int CountOperations(const CheckedOperation& operation);

@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operatio
 
 }  // namespace
 
-const TransformKind kRandomHorizontalFlipKind = {&GetSchema, &Make, /*is_random=*/true};
+const TransformKind kRandomHorizontalFlipKind = {&GetSchema, &Make, /*is_random=*/true,
+                                                 Geometry::kOnly};
 
 }  // namespace batchd

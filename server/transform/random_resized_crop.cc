@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operatio
 
 }  // namespace
 
-const TransformKind kRandomResizedCropKind = {&GetSchema, &Make, /*is_random=*/true};
+const TransformKind kRandomResizedCropKind = {&GetSchema, &Make, /*is_random=*/true,
+                                              Geometry::kOnly};
 
 }  // namespace batchd

@@ -98,6 +98,6 @@ absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operatio
 
 }  // namespace
 
-const TransformKind kResizeKind = {&GetSchema, &Make};
+const TransformKind kResizeKind = {&GetSchema, &Make, /*is_random=*/false, Geometry::kOnly};
 
 }  // namespace batchd

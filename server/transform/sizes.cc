@@ -33,6 +33,13 @@ absl::StatusOr<ImageSize> ShortSideSize(ImageSize picture, int short_side,
   return picture.width <= picture.height ? ImageSize{l, s} : ImageSize{s, l};
 }
 
+absl::Status CheckSides(std::string_view operation, ImageSize picture) {
+  if (picture.height <= kSideMax && picture.width <= kSideMax) return absl::OkStatus();
+  return SampleErr(SampleReason::kTooLarge,
+                   "{} has a picture of {}x{} (height x width); a side has at most {} pixels",
+                   operation, picture.height, picture.width, kSideMax);
+}
+
 Box CenterBox(ImageSize picture, ImageSize crop) {
   // Along one axis. Half of an odd rest is rounded to the even side, as Python's round() does.
   const auto offset = [](int size, int cut) {

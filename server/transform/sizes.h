@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "server/image/geometry.h"
@@ -20,6 +21,10 @@ inline constexpr int kSideMax = 65535;
 // sample error too_large if a side is above kSideMax.
 absl::StatusOr<ImageSize> ShortSideSize(ImageSize picture, int short_side,
                                         std::optional<int> max_size);
+
+// The sample error too_large if a side of the picture that `operation` makes or
+// works on is above kSideMax.
+absl::Status CheckSides(std::string_view operation, ImageSize picture);
 
 // The box of a central crop. It reaches outside along a side that the picture is shorter than;
 // there the odd pixel goes to the bottom and right.

@@ -44,7 +44,7 @@ struct RowFormat {
   bool is_laid_out = false;       // Layout has been applied
   bool is_cast = false;           // Cast has been applied
   bool is_erased = false;         // boxes may be filled: no pixel may move or change after this
-  bool has_steps = false;         // a picture operation may have run
+  int64_t step_bytes = 0;         // the most scratch that a step takes beside its pictures
   int channels = 3;               // 3, or 1: red, green and blue are equal, and one is given
   std::optional<ImageSize> size;  // the size of all rows, where it does not depend on the picture
 };
@@ -67,6 +67,13 @@ class Transform {
   virtual absl::Status Plan(PicturePlan* plan, Draws* draws) const;
 };
 
+// Whether an operation decides where in the picture a pixel of the row comes from.
+enum class Geometry : uint8_t {
+  kNone,
+  kOnly,  // it does nothing else, but for the colour of what lies outside
+  kAlso   // it changes colours, too
+};
+
 // Plain data with static lifetime.
 struct TransformKind {
   const Schema& (*schema)();
@@ -75,6 +82,7 @@ struct TransformKind {
   absl::StatusOr<std::unique_ptr<Transform>> (*make)(const CheckedOperation& operation);
   // Whether Plan draws: the operation then needs an op id that no other one has.
   bool is_random = false;
+  Geometry geometry = Geometry::kNone;
 };
 
 // All kinds of this build, in the order of the reference page.

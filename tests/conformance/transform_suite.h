@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -30,7 +32,8 @@ inline Json ExampleArguments(const Schema& schema) {
         break;
       case ParamType::kOperations:
         arguments[param.name] = {
-            {{"name", "Grayscale"}, {"arguments", {{"num_output_channels", 3}}}}};
+            {{"name", "Grayscale"}, {"arguments", {{"num_output_channels", 3}}}},
+            {{"name", "RandomInvert"}, {"arguments", {{"p", 1.0}}}}};
         break;
       case ParamType::kIntList:
         arguments[param.name] = Json(std::vector<int>(param.count_min, 3));
@@ -42,6 +45,7 @@ inline Json ExampleArguments(const Schema& schema) {
         arguments[param.name] = std::max(param.min, 3.0);
     }
   }
+  if (schema.name == "ColorJitter") arguments["hue"] = 0.1;  // by default it does nothing
   return arguments;
 }
 
@@ -155,6 +159,35 @@ TEST_P(TransformSuite, SaysWhetherItDraws) {
   EXPECT_EQ(plans.size() > 1, GetParam()->is_random);
 }
 
+// Masks and pictures go alike by this: a kind that moves pixels and does not say so would move
+// those of the one and not of the other.
+TEST_P(TransformSuite, SaysWhetherItMovesPixels) {
+  for (const Param& param : schema().params) {
+    if (param.type == batchd::ParamType::kOperations)
+      return;  // that is up to the operations inside
+  }
+  const auto transform = Make();
+  ASSERT_NE(transform, nullptr);
+  bool moves = false, recolours = false;
+  for (uint64_t ordinal = 0; ordinal < 400; ++ordinal) {
+    PicturePlan plan({30, 40});
+    Draws draws({.ordinal = ordinal});
+    ASSERT_OK(transform->Plan(&plan, &draws));
+    ImageSize size = {30, 40};
+    for (const PicturePlan::Segment& segment : plan.segments()) {
+      moves |= StagesText(segment.geometry) != StagesText(GeometryPlan(size));
+      size = segment.geometry.output();
+      for (const PictureStep& step : plan.steps_of(segment)) {
+        (step.in_place ? recolours : moves) = true;
+        size = step.output;
+      }
+    }
+  }
+  EXPECT_EQ(GetParam()->geometry, !moves      ? Geometry::kNone
+                                  : recolours ? Geometry::kAlso
+                                              : Geometry::kOnly);
+}
+
 // What a plan makes of a picture depends on the two alone, and not on what ran before in the same
 // memory.
 TEST_P(TransformSuite, APlanMakesTheSamePixelsEveryTime) {
@@ -177,6 +210,34 @@ TEST_P(TransformSuite, APlanMakesTheSamePixelsEveryTime) {
     ASSERT_EQ(once, RunPlan(plan, picture, &used));
     ASSERT_EQ(once, RunPlan(plan, picture, &used));
   }
+}
+
+TEST_P(TransformSuite, ProbabilityIsTheShareOfSamples) {
+  const auto has_p = [](const Param& param) {
+    return param.name == "p" && param.type == batchd::ParamType::kFloat;
+  };
+  if (std::none_of(schema().params.begin(), schema().params.end(), has_p)) return;
+  constexpr int kSamples = 4000;
+  const auto share_done = [&](double p) {
+    Json arguments = ExampleArguments(schema());
+    arguments["p"] = p;
+    const auto transform = MakeTransform(schema().name, arguments);
+    EXPECT_OK(transform);
+    ValueTable table;
+    PreparedFormat(**transform, &table);
+    const std::string nothing = PlanText(PicturePlan({30, 40}));
+    int done = 0;
+    for (uint64_t ordinal = 0; ordinal < kSamples; ++ordinal) {
+      PicturePlan plan({30, 40});
+      Draws draws({.seed = 3, .ordinal = ordinal});
+      EXPECT_OK((*transform)->Plan(&plan, &draws));
+      done += PlanText(plan) != nothing;
+    }
+    return double(done) / kSamples;
+  };
+  EXPECT_EQ(share_done(0), 0);
+  EXPECT_EQ(share_done(1), 1);
+  EXPECT_NEAR(share_done(0.3), 0.3, 5 * std::sqrt(0.3 * 0.7 / kSamples));
 }
 
 TEST_P(TransformSuite, WorksOnOnePixelOrSaysWhy) {

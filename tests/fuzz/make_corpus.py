@@ -119,6 +119,21 @@ PIPELINES = [
     [SMALL, ("Resize", {"size": 20}), ("CenterCrop", {"size": [3, 5]}), ("ToTensor", {}),
      ("Layout", {"order": "NHWC"})],
     [SMALL],
+    [SMALL, ("RandomCrop", {"size": 8, "padding": [1, 2], "pad_if_needed": True, "fill": 7}),
+     ("RandomApply", {"p": 0.7, "transforms": [
+         {"name": "RandomChoice", "arguments": {"p": [1, 2], "transforms": [
+             {"name": "ColorJitter", "arguments": {"brightness": 0.4, "hue": [-0.1, 0.2]}},
+             {"name": "RandomGrayscale"}]}},
+         {"name": "GaussianBlur", "arguments": {"kernel_size": [3, 5]}}]}),
+     ("ToTensor", {}), ("RandomErasing", {"p": 1, "value": [0, 1, 2]})],
+    [SMALL, ("Pad", {"padding": 3, "padding_mode": "reflect"}), ("RandAugment", {"num_ops": 3}),
+     ("TrivialAugmentWide", {"interpolation": "bicubic"}), ("AutoAugment", {"policy": "svhn"}),
+     ("RandomAffine", {"degrees": 30, "translate": [0.1, 0.2], "scale": [0.5, 2], "shear": 9}),
+     ("RandomRotation", {"degrees": 45, "expand": True}), ("Resize", {"size": [9, 9]}),
+     ("Grayscale", {})],
+    [SMALL, ("RandomAdjustSharpness", {"sharpness_factor": 2}), ("RandomAutocontrast", {}),
+     ("RandomEqualize", {}), ("RandomInvert", {}), ("RandomPosterize", {"bits": 3}),
+     ("RandomSolarize", {"threshold": 99.5}), ("RandomVerticalFlip", {})],
 ]
 
 

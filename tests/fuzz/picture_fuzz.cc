@@ -39,14 +39,15 @@ class Rows final : public RowSink {
 struct World {
   std::shared_ptr<const Dataset> dataset = std::make_shared<MemoryDataset>(
       std::vector<MemorySample>{{.name = "a", .bytes = {}, .label = 0}});
-  std::shared_ptr<const PipelinePlan> plans[2];
+  std::shared_ptr<const PipelinePlan> plans[4];
   Worker worker;
 
   World() {
-    const Json options[2] = {
+    const Json options[3] = {
         {{"max_pixels", kPixelsMax}},
-        {{"max_pixels", kPixelsMax}, {"orientation", "upright"}, {"damaged", "accept"}}};
-    for (int i = 0; i < 2; ++i) {
+        {{"max_pixels", kPixelsMax}, {"orientation", "upright"}, {"damaged", "accept"}},
+        {{"max_pixels", kPixelsMax}, {"decode", "fast"}}};
+    for (int i = 0; i < 3; ++i) {
       const PipelineSpec spec = {{{"image",
                                    {{"DecodeImage", options[i]},
                                     {"RandomResizedCrop", {{"size", kSide}}},
@@ -54,6 +55,10 @@ struct World {
                                     {"ToTensor", Json::object()}}}}};
       plans[i] = PipelinePlan::Compile(spec, dataset).value();
     }
+    const PipelineSpec masks = {{{"mask",
+                                  {{"DecodeMask", {{"max_pixels", kPixelsMax}}},
+                                   {"RandomResizedCrop", {{"size", kSide}}}}}}};
+    plans[3] = PipelinePlan::Compile(masks, dataset).value();
   }
 };
 
@@ -133,7 +138,7 @@ void CompareHuffmanDecoders(World* world, Bytes bytes, const uint8_t* choice) {
 void MakeRow(World* world, Bytes bytes, const uint8_t* choice) {
   DrawKey key;
   std::memcpy(&key.ordinal, choice, 4);
-  const PipelinePlan& plan = *world->plans[choice[5] % 2];
+  const PipelinePlan& plan = *world->plans[choice[5] % 4];
   std::vector<uint8_t> row(static_cast<size_t>(plan.shapes()[0].row_size_bytes));
   CheckError(plan.column(0).MakeRow(*world->dataset, bytes, key, &world->worker, row.data()));
 }

@@ -72,6 +72,7 @@ CLIENT = (f"cmake --install {pathlib.Path(BINARY).resolve().parents[2]} --compon
           "--prefix prefix")
 GIVEN = {"README.md": PICTURES, "python_client/README.md": PICTURES,
          "docs/how-to/mix-images-and-labels.md": PICTURES,
+         "docs/how-to/several-views-of-one-picture.md": PICTURES,
          "docs/how-to/use-the-cpp-client.md": f"{PICTURES}; {CLIENT}"}
 
 PAGES = [page for page in pages() if any(block.kind for block in blocks_of(page))]

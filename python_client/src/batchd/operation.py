@@ -9,6 +9,7 @@ from typing import Any, Final
 
 Size = int | Sequence[int]
 Floats = float | Sequence[float]
+Ints = int | Sequence[int]
 
 _EXACT_INTEGER_MAX: Final = 2**53
 
@@ -17,6 +18,8 @@ def plain(value: Any) -> Any:
     """`value` as JSON has it. Integers beyond 2^53 become decimal strings."""
     if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, Operation):
+        return value.to_json()
     if hasattr(value, "tolist"):  # a NumPy scalar or array, a tensor
         return plain(value.tolist())
     if isinstance(value, Sequence):
@@ -58,10 +61,25 @@ class Operation:
         return {"name": self._name, "arguments": self._arguments}
 
     def __repr__(self) -> str:
-        return f"{self._name}({', '.join(f'{k}={v!r}' for k, v in self._arguments.items())})"
+        return _call_text(self._name, self._arguments)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operation) and self.to_json() == other.to_json()
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+Operations = Sequence[Operation]
+
+
+def _call_text(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name}({', '.join(f'{k}={_text(v)}' for k, v in arguments.items())})"
+
+
+def _text(value: Any) -> str:
+    """As it was written: operations inside others are kept as they go over the wire."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        items = [_call_text(item["name"], item["arguments"]) for item in value]
+        return f"[{', '.join(items)}]"
+    return repr(value)

@@ -9,19 +9,41 @@ from __future__ import annotations
 
 from typing import Literal
 
-from batchd.operation import Floats, Operation, Size
+from batchd.operation import Floats, Ints, Operation, Operations, Size
 
 __all__ = [
+    "AutoAugment",
     "Cast",
     "CenterCrop",
+    "ColorJitter",
     "DecodeImage",
+    "DecodeMask",
+    "GaussianBlur",
+    "Grayscale",
     "Label",
     "Layout",
     "Normalize",
+    "Pad",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChoice",
+    "RandomCrop",
+    "RandomEqualize",
+    "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomPosterize",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomSolarize",
+    "RandomVerticalFlip",
     "Resize",
     "ToTensor",
+    "TrivialAugmentWide",
 ]
 
 DamagedName = Literal["raise", "accept"]
@@ -29,6 +51,31 @@ DtypeName = Literal["uint8", "float16", "bfloat16", "float32"]
 InterpolationName = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 LayoutName = Literal["NCHW", "NHWC"]
 OrientationName = Literal["stored", "upright"]
+PaddingModeName = Literal["constant", "edge", "reflect", "symmetric"]
+PolicyName = Literal["imagenet", "cifar10", "svhn"]
+
+
+class AutoAugment(Operation):
+    """Does one of 25 pairs of operations, at random: what a search found best for a data set.
+
+    Args:
+        policy: The data set that the pairs were found on.
+        interpolation: How the picture is read between its pixels.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyName = "imagenet",
+        interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest",
+        fill: Ints | None = None,
+    ) -> None:
+        super().__init__(
+            "AutoAugment",
+            {"policy": policy, "interpolation": interpolation, "fill": fill},
+            {"policy": "imagenet", "interpolation": "nearest", "fill": None},
+        )
 
 
 class Cast(Operation):
@@ -54,6 +101,32 @@ class CenterCrop(Operation):
         super().__init__("CenterCrop", {"size": size})
 
 
+class ColorJitter(Operation):
+    """Changes brightness, contrast, saturation and hue, each by a random amount, in random order.
+
+    Args:
+        brightness: Least and most of the factor towards or away from black; one number x is from 1
+            - x (0 or more) to 1 + x. 0 to 1000.
+        contrast: The same, towards the mean grey level. 0 to 1000.
+        saturation: The same, towards grey. 0 to 1000.
+        hue: Least and most of the turn of the hue, in full circles; one number x is from -x to x.
+            -0.5 to 0.5.
+    """
+
+    def __init__(
+        self,
+        brightness: Floats | None = None,
+        contrast: Floats | None = None,
+        saturation: Floats | None = None,
+        hue: Floats | None = None,
+    ) -> None:
+        super().__init__(
+            "ColorJitter",
+            {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue},
+            {"brightness": None, "contrast": None, "saturation": None, "hue": None},
+        )
+
+
 class DecodeImage(Operation):
     """Decodes the sample's picture to 8-bit RGB, height x width x channels.
 
@@ -64,6 +137,8 @@ class DecodeImage(Operation):
         orientation: Pixels as they are stored, or turned upright as EXIF says.
         damaged: What a truncated or corrupt picture is: a bad sample, or one whose good rows are
             taken and the rest is grey, and counted.
+        geometry: A name that columns have in common whose pictures are to be cut, flipped and
+            turned alike; empty: alike with none.
     """
 
     def __init__(
@@ -72,6 +147,7 @@ class DecodeImage(Operation):
         max_encoded_bytes: int = 67108864,
         orientation: OrientationName = "stored",
         damaged: DamagedName = "raise",
+        geometry: str = "",
     ) -> None:
         super().__init__(
             "DecodeImage",
@@ -80,13 +156,89 @@ class DecodeImage(Operation):
                 "max_encoded_bytes": max_encoded_bytes,
                 "orientation": orientation,
                 "damaged": damaged,
+                "geometry": geometry,
             },
             {
                 "max_pixels": 50000000,
                 "max_encoded_bytes": 67108864,
                 "orientation": "stored",
                 "damaged": "raise",
+                "geometry": "",
             },
+        )
+
+
+class DecodeMask(Operation):
+    """Decodes the sample's picture to class numbers, height x width: indices of a palette, or grey
+    levels. PNG, BMP and PGM of 8 bits at most. Only crops, flips, turns and resizes may follow,
+    and all take the nearest pixel.
+
+    Args:
+        max_pixels: The most pixels a picture may have, as stored and after each operation; above it
+            is too_large. 1 to 4294836225.
+        max_encoded_bytes: The most bytes a sample may have; above it is too_large. 1 to 4294967296.
+        orientation: Pixels as they are stored, or turned upright as EXIF says.
+        dtype: The type of the values; torch's losses want int64.
+        geometry: A name that columns have in common whose pictures are to be cut, flipped and
+            turned alike; empty: alike with none.
+    """
+
+    def __init__(
+        self,
+        max_pixels: int = 50000000,
+        max_encoded_bytes: int = 67108864,
+        orientation: OrientationName = "stored",
+        dtype: Literal["uint8", "int64"] = "uint8",
+        geometry: str = "",
+    ) -> None:
+        super().__init__(
+            "DecodeMask",
+            {
+                "max_pixels": max_pixels,
+                "max_encoded_bytes": max_encoded_bytes,
+                "orientation": orientation,
+                "dtype": dtype,
+                "geometry": geometry,
+            },
+            {
+                "max_pixels": 50000000,
+                "max_encoded_bytes": 67108864,
+                "orientation": "stored",
+                "dtype": "uint8",
+                "geometry": "",
+            },
+        )
+
+
+class GaussianBlur(Operation):
+    """Blurs the picture by a random amount.
+
+    Args:
+        kernel_size: Width and height of the kernel, in pixels, odd; one number is both. 1 to 255.
+        sigma: Least and most of the standard deviation, in pixels; one number is both. 0.001 to
+            1000000.
+    """
+
+    def __init__(self, kernel_size: Ints, sigma: Floats = (0.1, 2.0)) -> None:
+        super().__init__(
+            "GaussianBlur",
+            {"kernel_size": kernel_size, "sigma": sigma},
+            {"sigma": (0.1, 2.0)},
+        )
+
+
+class Grayscale(Operation):
+    """Makes the picture grey.
+
+    Args:
+        num_output_channels: 1, or 3 equal ones. 1 to 3.
+    """
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        super().__init__(
+            "Grayscale",
+            {"num_output_channels": num_output_channels},
+            {"num_output_channels": 1},
         )
 
 
@@ -112,7 +264,7 @@ class Normalize(Operation):
     """Takes the mean from each channel and divides by the standard deviation.
 
     Args:
-        mean: The mean of each channel, red, green, blue. -1e+30 to 1e+30.
+        mean: The mean of each channel, red, green, blue; one number is all. -1e+30 to 1e+30.
         std: The standard deviation of each channel; not 0. -1e+30 to 1e+30.
     """
 
@@ -128,6 +280,256 @@ class Normalize(Operation):
         )
 
 
+class Pad(Operation):
+    """Adds a border to the picture.
+
+    Args:
+        padding: Pixels at all sides; at left and right, top and bottom; or at left, top, right,
+            bottom. 0 to 65535.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+        padding_mode: What lies outside the picture: the fill, the pixel at the border, or the
+            picture mirrored without or with the pixel at the border.
+    """
+
+    def __init__(
+        self,
+        padding: Ints,
+        fill: Ints = 0,
+        padding_mode: PaddingModeName = "constant",
+    ) -> None:
+        super().__init__(
+            "Pad",
+            {"padding": padding, "fill": fill, "padding_mode": padding_mode},
+            {"fill": 0, "padding_mode": "constant"},
+        )
+
+
+class RandAugment(Operation):
+    """Does a few of 14 operations, at random, all of one strength.
+
+    Args:
+        num_ops: How many, one after the other; one may come twice. 0 to 16.
+        magnitude: The strength, from 0 up to num_magnitude_bins - 1. 0 to 999.
+        num_magnitude_bins: How many strengths there are. 2 to 1000.
+        interpolation: How the picture is read between its pixels.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest",
+        fill: Ints | None = None,
+    ) -> None:
+        super().__init__(
+            "RandAugment",
+            {
+                "num_ops": num_ops,
+                "magnitude": magnitude,
+                "num_magnitude_bins": num_magnitude_bins,
+                "interpolation": interpolation,
+                "fill": fill,
+            },
+            {
+                "num_ops": 2,
+                "magnitude": 9,
+                "num_magnitude_bins": 31,
+                "interpolation": "nearest",
+                "fill": None,
+            },
+        )
+
+
+class RandomAdjustSharpness(Operation):
+    """Blurs or sharpens the picture, at random.
+
+    Args:
+        sharpness_factor: 0 is blurred, 1 is the picture, more is sharper. 0 to 1000.
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(
+            "RandomAdjustSharpness",
+            {"sharpness_factor": sharpness_factor, "p": p},
+            {"p": 0.5},
+        )
+
+
+class RandomAffine(Operation):
+    """Turns, moves, scales and shears the picture about its middle, at random.
+
+    Args:
+        degrees: Least and most of the angle, clockwise; one number x is from -x to x. -1000 to
+            1000.
+        translate: The most that it moves to either side, as a share of the width and of the height.
+            0 to 1.
+        scale: Least and most of the factor by which it grows. 0.001 to 1000.
+        shear: Degrees: least and most along x, and along y, which is 0 if it is left out; one
+            number x is from -x to x, along x. -89 to 89.
+        interpolation: How the picture is read between its pixels.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+        center: The point that stays in its place, x and y in pixels from the top left; the middle
+            if it is not given. -1000000 to 1000000.
+    """
+
+    def __init__(
+        self,
+        degrees: Floats,
+        translate: Floats | None = None,
+        scale: Floats | None = None,
+        shear: Floats | None = None,
+        interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest",
+        fill: Ints = 0,
+        center: Floats | None = None,
+    ) -> None:
+        super().__init__(
+            "RandomAffine",
+            {
+                "degrees": degrees,
+                "translate": translate,
+                "scale": scale,
+                "shear": shear,
+                "interpolation": interpolation,
+                "fill": fill,
+                "center": center,
+            },
+            {
+                "translate": None,
+                "scale": None,
+                "shear": None,
+                "interpolation": "nearest",
+                "fill": 0,
+                "center": None,
+            },
+        )
+
+
+class RandomApply(Operation):
+    """Does all operations of a list or none, at random.
+
+    Args:
+        transforms: The operations, in order; those that change what all rows have in common
+            (ToTensor, Normalize, Layout, Cast, channels) are refused.
+        p: The probability of doing them. 0 to 1.
+    """
+
+    def __init__(self, transforms: Operations, p: float = 0.5) -> None:
+        super().__init__("RandomApply", {"transforms": transforms, "p": p}, {"p": 0.5})
+
+
+class RandomAutocontrast(Operation):
+    """Stretches each channel to the whole range, at random.
+
+    Args:
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__("RandomAutocontrast", {"p": p}, {"p": 0.5})
+
+
+class RandomChoice(Operation):
+    """Does one operation of a list, at random.
+
+    Args:
+        transforms: The operations, in order; those that change what all rows have in common
+            (ToTensor, Normalize, Layout, Cast, channels) are refused.
+        p: A weight for each operation; equal ones if it is not given. 0 to 1000000.
+    """
+
+    def __init__(self, transforms: Operations, p: Floats | None = None) -> None:
+        super().__init__("RandomChoice", {"transforms": transforms, "p": p}, {"p": None})
+
+
+class RandomCrop(Operation):
+    """Cuts a box of one size at a random place.
+
+    Args:
+        size: Height and width of the result, in pixels; one integer is both. 1 to 65535.
+        padding: A border that the picture gets first, as Pad's. 0 to 65535.
+        pad_if_needed: A picture that is smaller than the crop gets what it lacks at both sides;
+            otherwise it is an error.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+        padding_mode: What lies outside the picture: the fill, the pixel at the border, or the
+            picture mirrored without or with the pixel at the border.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        padding: Ints | None = None,
+        pad_if_needed: bool = False,
+        fill: Ints = 0,
+        padding_mode: PaddingModeName = "constant",
+    ) -> None:
+        super().__init__(
+            "RandomCrop",
+            {
+                "size": size,
+                "padding": padding,
+                "pad_if_needed": pad_if_needed,
+                "fill": fill,
+                "padding_mode": padding_mode,
+            },
+            {"padding": None, "pad_if_needed": False, "fill": 0, "padding_mode": "constant"},
+        )
+
+
+class RandomEqualize(Operation):
+    """Makes each channel's histogram flat, at random.
+
+    Args:
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__("RandomEqualize", {"p": p}, {"p": 0.5})
+
+
+class RandomErasing(Operation):
+    """Fills a box of random area, aspect and place, at random; no operation on pixels may follow.
+
+    Args:
+        p: The probability of doing it. 0 to 1.
+        scale: Least and most of the box's area, as a share of the picture's. 0 to 1.
+        ratio: Least and most of the box's height divided by its width. 0.001 to 1000.
+        value: What the box is filled with, one number for all channels or one for each, in the
+            units of its place: 0 to 255 before ToTensor. Noise (torchvision's "random") is not
+            there. -1e+30 to 1e+30.
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Floats = (0.02, 0.33),
+        ratio: Floats = (0.3, 3.3),
+        value: Floats = 0,
+    ) -> None:
+        super().__init__(
+            "RandomErasing",
+            {"p": p, "scale": scale, "ratio": ratio, "value": value},
+            {"p": 0.5, "scale": (0.02, 0.33), "ratio": (0.3, 3.3), "value": 0},
+        )
+
+
+class RandomGrayscale(Operation):
+    """Makes the picture grey, at random; it keeps its channels.
+
+    Args:
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__("RandomGrayscale", {"p": p}, {"p": 0.1})
+
+
 class RandomHorizontalFlip(Operation):
     """Mirrors left and right of the picture, at random.
 
@@ -137,6 +539,29 @@ class RandomHorizontalFlip(Operation):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__("RandomHorizontalFlip", {"p": p}, {"p": 0.5})
+
+
+class RandomInvert(Operation):
+    """Inverts the colours, at random.
+
+    Args:
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__("RandomInvert", {"p": p}, {"p": 0.5})
+
+
+class RandomPosterize(Operation):
+    """Keeps the upper bits of each value only, at random.
+
+    Args:
+        bits: How many bits are kept. 1 to 8.
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__("RandomPosterize", {"bits": bits, "p": p}, {"p": 0.5})
 
 
 class RandomResizedCrop(Operation):
@@ -167,6 +592,65 @@ class RandomResizedCrop(Operation):
         )
 
 
+class RandomRotation(Operation):
+    """Turns the picture by a random angle.
+
+    Args:
+        degrees: Least and most of the angle, counter-clockwise; one number x is from -x to x. -1000
+            to 1000.
+        interpolation: How the picture is read between its pixels.
+        expand: The result is as large as the turned picture, and center counts for nothing;
+            otherwise it has the picture's size.
+        center: The point that stays in its place, x and y in pixels from the top left; the middle
+            if it is not given. -1000000 to 1000000.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+    """
+
+    def __init__(
+        self,
+        degrees: Floats,
+        interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest",
+        expand: bool = False,
+        center: Floats | None = None,
+        fill: Ints = 0,
+    ) -> None:
+        super().__init__(
+            "RandomRotation",
+            {
+                "degrees": degrees,
+                "interpolation": interpolation,
+                "expand": expand,
+                "center": center,
+                "fill": fill,
+            },
+            {"interpolation": "nearest", "expand": False, "center": None, "fill": 0},
+        )
+
+
+class RandomSolarize(Operation):
+    """Inverts the values at or above a threshold, at random.
+
+    Args:
+        threshold: The least value that is inverted; 256 is none. 0 to 256.
+        p: The probability of doing it. 0 to 1.
+    """
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        super().__init__("RandomSolarize", {"threshold": threshold, "p": p}, {"p": 0.5})
+
+
+class RandomVerticalFlip(Operation):
+    """Turns the picture upside down, at random.
+
+    Args:
+        p: The probability of a flip. 0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__("RandomVerticalFlip", {"p": p}, {"p": 0.5})
+
+
 class Resize(Operation):
     """Resizes the picture.
 
@@ -195,3 +679,30 @@ class ToTensor(Operation):
 
     def __init__(self) -> None:
         super().__init__("ToTensor", {})
+
+
+class TrivialAugmentWide(Operation):
+    """Does one of 14 operations, at random, of random strength.
+
+    Args:
+        num_magnitude_bins: How many strengths there are. 2 to 1000.
+        interpolation: How the picture is read between its pixels.
+        fill: The colour of what lies outside the picture: red, green, blue, or one number for all.
+            0 to 255.
+    """
+
+    def __init__(
+        self,
+        num_magnitude_bins: int = 31,
+        interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest",
+        fill: Ints | None = None,
+    ) -> None:
+        super().__init__(
+            "TrivialAugmentWide",
+            {
+                "num_magnitude_bins": num_magnitude_bins,
+                "interpolation": interpolation,
+                "fill": fill,
+            },
+            {"num_magnitude_bins": 31, "interpolation": "nearest", "fill": None},
+        )

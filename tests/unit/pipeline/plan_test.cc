@@ -120,11 +120,11 @@ TEST(PipelinePlan, RefusesOperationsByTheirPath) {
   EXPECT_THAT(CompileImage({{"resise", {}}}),
               FailsWith(kInvalid,
                         "pipeline.image[1]: no such operation \"resise\"; there are "
-                        "RandomResizedCrop, Resize, CenterCrop"));
+                        "RandomResizedCrop, RandomCrop, Resize"));
   EXPECT_THAT(CompileColumns({{"image", {{"Dekode", {}}}}}),
               FailsWith(kInvalid,
                         "pipeline.image[0]: no such operation \"Dekode\"; begin a column with one "
-                        "of DecodeImage, Label"));
+                        "of DecodeImage, DecodeMask, Label"));
   EXPECT_THAT(CompileColumns({{"image", {{"Resize", {{"size", 3}}}}}}),
               FailsWith(kInvalid, "pipeline.image[0]: Resize cannot begin a column"));
   EXPECT_THAT(CompileImage({{"Label", {}}}),
@@ -403,9 +403,10 @@ TEST(ImageColumn, MeasuresItsTimeAndKeepsItsScratch) {
 
 TEST(PipelinePlan, NamesWhatAColumnMayBeginWith) {
   const auto schemas = ColumnSourceSchemas();
-  ASSERT_EQ(schemas.size(), 2u);
+  ASSERT_EQ(schemas.size(), 3u);
   EXPECT_EQ(schemas[0]->name, "DecodeImage");
-  EXPECT_EQ(schemas[1]->name, "Label");
+  EXPECT_EQ(schemas[1]->name, "DecodeMask");
+  EXPECT_EQ(schemas[2]->name, "Label");
 }
 
 }  // namespace

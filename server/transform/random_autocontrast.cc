@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transform/kinds.h"
+
+namespace batchd {
+namespace {
+
+const Schema& GetSchema() {
+  static const auto* const schema =
+      new Schema{.name = "RandomAutocontrast",
+                 .sentence = "Stretches each channel to the whole range, at random.",
+                 .params = {ProbabilityParam("The probability of doing it.")}};
+  return *schema;
+}
+
+absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operation) {
+  return MakeRandomStep(operation, AutocontrastStep());
+}
+
+}  // namespace
+
+const TransformKind kRandomAutocontrastKind = {&GetSchema, &Make, /*is_random=*/true};
+
+}  // namespace batchd
