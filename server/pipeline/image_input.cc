@@ -98,6 +98,14 @@ const Schema& ImageInput::ImageSchema() {
                      "are taken and the rest is grey, and counted.",
          .default_value = "raise",
          .choices = {"raise", "accept"}});
+    made->params.push_back(
+        {.name = "decode",
+         .type = ParamType::kString,
+         .sentence = "Pillow's pixels, or less exact ones where that is faster: a JPEG's chroma is "
+                     "repeated, and a box that is made smaller by half or more is decoded at a "
+                     "half, quarter or eighth of its size.",
+         .default_value = "exact",
+         .choices = {"exact", "fast"}});
     made->params.push_back(GeometryParam());
     return made;
   }();
@@ -128,6 +136,7 @@ ImageInput::ImageInput(const Schema& schema, const Json& arguments)
     : schema_(schema),
       limits_{.pixels_max = arguments["max_pixels"].get<int64_t>(),
               .goes_on_over_damage = arguments.value("damaged", "raise") == "accept",
+              .is_fast = arguments.value("decode", "exact") == "fast",
               .is_fast = arguments.value("decode", "exact") == "fast",
               .as_mask = &schema == &MaskSchema()},
       encoded_bytes_max_(arguments["max_encoded_bytes"].get<int64_t>()),
