@@ -137,7 +137,6 @@ ImageInput::ImageInput(const Schema& schema, const Json& arguments)
       limits_{.pixels_max = arguments["max_pixels"].get<int64_t>(),
               .goes_on_over_damage = arguments.value("damaged", "raise") == "accept",
               .is_fast = arguments.value("decode", "exact") == "fast",
-              .is_fast = arguments.value("decode", "exact") == "fast",
               .as_mask = &schema == &MaskSchema()},
       encoded_bytes_max_(arguments["max_encoded_bytes"].get<int64_t>()),
       upright_(arguments["orientation"] == "upright") {}
