@@ -103,8 +103,6 @@ TEST(ImageColumn, FastIsNearExact) {
       const Difference difference = DifferenceOf(exact_row, fast_row);
       EXPECT_LT(difference.mean, 2.5);
       EXPECT_GT(difference.most, size < 50 ? 0 : -1);  // it is not the same work
-      // A crop that lay elsewhere by a pixel would be further away.
-      printf("%s %d mean %.3f most %d\n", file, size, difference.mean, difference.most);
     }
   }
 }
