@@ -22,14 +22,15 @@ namespace batchd {
 using Json = nlohmann::json;
 
 enum class ParamType {
-  kInt,        // JSON integer, or a decimal string where 53 bits do not do
-  kFloat,      // JSON number
-  kBool,       // JSON true or false
-  kString,     // JSON string; one of `choices` if there are any
-  kSize,       // an integer, or [height, width]; each in [min, max]
-  kFloatList,  // list of numbers, or one number for a list of one; each in [min, max]
-  kIntList,    // the same of integers
-  kOperations,  // list of {"name": …, "arguments": {…}}; who knows the names checks the arguments
+  kInt,         // JSON integer, or a decimal string where 53 bits do not do
+  kFloat,       // JSON number
+  kBool,        // JSON true or false
+  kString,      // JSON string; one of `choices` if there are any
+  kSize,        // an integer, or [height, width]; each in [min, max]
+  kFloatList,   // list of numbers, or one number for a list of one; each in [min, max]
+  kIntList,     // the same of integers
+  kOperations,  // list of {"name": ..., "arguments": {...}}; who knows the names checks the
+                // arguments
 };
 
 struct Param {

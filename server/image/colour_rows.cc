@@ -124,7 +124,9 @@ struct HsvBlock {
 // operations to compute would keep the loop from becoming vector code.
 HWY_INLINE int Select(int condition, int yes, int no) { return no ^ ((no ^ yes) & -condition); }
 
-// Pillow takes quotients in float and goes on in double where a double constant comes in.
+// Pillow takes quotients in float and goes on in double where a double constant comes in. Where the
+// double makes no difference for any of the values there can be, this stays in float: tried for
+// all.
 HWY_INLINE void ToHsv(const Block& block, HsvBlock* HWY_RESTRICT hsv) {
   for (int i = 0; i < kBlock; ++i) {
     const int red = block.red[i], green = block.green[i], blue = block.blue[i];
@@ -143,34 +145,31 @@ HWY_INLINE void ToHsv(const Block& block, HsvBlock* HWY_RESTRICT hsv) {
         static_cast<float>((start + static_cast<double>(plus_part)) - double{minus_part});
     double turn = static_cast<double>(sixths) / 6.0 + 1.0;  // within [5/6, 2)
     turn -= static_cast<double>(static_cast<int>(turn));
-    const int hue = static_cast<int>(static_cast<double>(static_cast<float>(turn)) * 255.0);
+    const int hue = static_cast<int>(static_cast<float>(turn) * 255.0f);
     const float part = static_cast<float>(range) / static_cast<float>(high + (high == 0));
     hsv->hue[i] = Select(range == 0, 0, hue);
-    hsv->saturation[i] = static_cast<int>(static_cast<double>(part) * 255.0);
+    hsv->saturation[i] = static_cast<int>(part * 255.0f);
     hsv->value[i] = high;
   }
 }
 
-HWY_INLINE int RoundHalfUp(double x) {  // by way of float, as in Pillow; x >= 0
-  return static_cast<int>(static_cast<double>(static_cast<float>(x)) + 0.5);
-}
+HWY_INLINE int RoundHalfUp(float x) { return static_cast<int>(x + 0.5f); }  // x >= 0
 
 HWY_INLINE void FromHsv(const HsvBlock& hsv, Block* HWY_RESTRICT block) {
   for (int i = 0; i < kBlock; ++i) {
     const int value = hsv.value[i];
-    // Pillow divides in double and then rounds to float: the same for all 256 values.
+    const auto most = static_cast<float>(value);
     const float sixths = static_cast<float>(6 * hsv.hue[i]) / 255.0f;
     const int whole = static_cast<int>(sixths);  // 0 to 6, and 6 is 0
     const float rest = sixths - static_cast<float>(whole);
     const int sixth = Select(whole == 6, 0, whole);
     const float part = static_cast<float>(hsv.saturation[i]) / 255.0f;
-    const int least = RoundHalfUp(value * (1.0 - static_cast<double>(part)));
-    // The middle channel falls in the odd sixths and rises in the even ones; Pillow multiplies in
-    // float in the one case and in double in the other. Times 1 and plus 0 change nothing.
-    const double odd = sixth & 1;
-    const auto falling = static_cast<double>(part * rest);
-    const double rising = static_cast<double>(part) * (1.0 - static_cast<double>(rest));
-    const int middle = RoundHalfUp(value * (1.0 - (odd * falling + (1.0 - odd) * rising)));
+    const int least = RoundHalfUp(most * (1.0f - part));
+    // The middle channel falls in the odd sixths and rises in the even ones. Times 1 and plus 0
+    // change nothing.
+    const auto odd = static_cast<float>(sixth & 1);
+    const float towards_least = odd * rest + (1.0f - odd) * (1.0f - rest);
+    const int middle = RoundHalfUp(most * (1.0f - part * towards_least));
     const auto channel = [&](int is_value, int is_middle) HWY_ATTR {
       return static_cast<uint8_t>(Select(is_value, value, Select(is_middle, middle, least)));
     };

@@ -11,11 +11,12 @@ namespace {
 
 constexpr int kBinsMax = 1000;
 
-// torch.linspace(start, end, bins)[bin], in float32 from the nearer end as torch has it.
+// torch.linspace(start, end, bins)[bin] in float32: from the nearer end, product and sum rounded
+// once, as the fused multiply-add of torch's vector code has it. A double holds the product.
 float LinspaceAt(float start, float end, int bin, int bins) {
-  const float step = (end - start) / static_cast<float>(bins - 1);
-  if (bin < bins / 2) return start + step * static_cast<float>(bin);
-  return end - step * static_cast<float>(bins - 1 - bin);
+  const double step = (end - start) / static_cast<float>(bins - 1);
+  if (bin < bins / 2) return static_cast<float>(start + step * bin);
+  return static_cast<float>(end - step * (bins - 1 - bin));
 }
 
 double TranslationOf(const Strength& strength, int side, int bin, int bins) {

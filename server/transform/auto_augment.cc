@@ -125,7 +125,7 @@ class AutoAugment : public Transform {
   AutoAugment(const Policy& policy, const BorderLook& look) : policy_(policy), look_(look) {}
 
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
-    return CheckPicturePlace("AutoAugment", format);
+    return CheckFilledPlace("AutoAugment", look_.fill, format);
   }
 
   // Draw 0 is the pair; 1 and 2 whether its first operation is done, and its sign; 3 and 4 the

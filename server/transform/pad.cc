@@ -30,7 +30,7 @@ class PadBorder : public Transform {
       : padding_(padding), mode_(mode), fill_(fill) {}
 
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
-    BATCHD_RETURN_IF_ERROR(PadsByStep(mode_, fill_) ? CheckPicturePlace("Pad", format)
+    BATCHD_RETURN_IF_ERROR(PadsByStep(mode_, fill_) ? CheckFilledPlace("Pad", fill_, format)
                                                     : CheckPixelPlace("Pad", *format));
     if (!format->size.has_value()) return absl::OkStatus();
     const Box box = BoxOf(*format->size);

@@ -35,7 +35,7 @@ class RandAugment : public Transform {
       : ops_(ops), magnitude_(magnitude), bins_(bins), look_(look) {}
 
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
-    return CheckPicturePlace("RandAugment", format);
+    return CheckFilledPlace("RandAugment", look_.fill, format);
   }
 
   // Draws 2i and 2i + 1 are which operation is the i-th, and its sign.

@@ -70,7 +70,7 @@ class RandomAffine : public Transform {
       : ranges_(ranges), filter_(filter), fill_(fill), center_(center) {}
 
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
-    return CheckPicturePlace("RandomAffine", format);
+    return CheckFilledPlace("RandomAffine", fill_, format);
   }
 
   // Draws: angle, x and y of the move, scale, shear along x and along y; each has its place whether

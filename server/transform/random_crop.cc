@@ -43,7 +43,7 @@ class RandomCrop : public Transform {
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
     const bool pads = pads_if_needed_ || padding_ != std::array<int, 4>{};
     BATCHD_RETURN_IF_ERROR(pads && PadsByStep(mode_, fill_)
-                               ? CheckPicturePlace("RandomCrop", format)
+                               ? CheckFilledPlace("RandomCrop", fill_, format)
                                : CheckPixelPlace("RandomCrop", *format));
     if (format->size.has_value()) BATCHD_RETURN_IF_ERROR(PaddedBox(*format->size).status());
     format->size = size_;

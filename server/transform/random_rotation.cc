@@ -39,7 +39,7 @@ class RandomRotation : public Transform {
       : degrees_(degrees), filter_(filter), expands_(expands), center_(center), fill_(fill) {}
 
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
-    BATCHD_RETURN_IF_ERROR(CheckPicturePlace("RandomRotation", format));
+    BATCHD_RETURN_IF_ERROR(CheckFilledPlace("RandomRotation", fill_, format));
     if (expands_) format->size.reset();
     return absl::OkStatus();
   }

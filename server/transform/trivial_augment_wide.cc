@@ -18,7 +18,7 @@ class TrivialAugmentWide : public Transform {
   TrivialAugmentWide(int bins, const BorderLook& look) : bins_(bins), look_(look) {}
 
   absl::Status Prepare(RowFormat* format, ValueTable*) override {
-    return CheckPicturePlace("TrivialAugmentWide", format);
+    return CheckFilledPlace("TrivialAugmentWide", look_.fill, format);
   }
 
   // Draws: which operation, how strong, its sign.

@@ -172,7 +172,8 @@ def test_a_wrong_argument_inside_an_operation_is_named_by_its_path(daemon, tmp_p
     with pytest.raises(batchd.OpenError, match=r"pipeline\.x\[1\]\.transforms\[0\]\.transforms"
                                                r"\[1\]\.bits: 9 is out of range"):
         row_of(daemon, tmp_path, [T.RandomApply([inner])])
-    with pytest.raises(batchd.OpenError, match=r"pipeline\.x\[1\]\.transforms\[0\]: .*some samples"):
+    with pytest.raises(batchd.OpenError,
+                       match=r"pipeline\.x\[1\]\.transforms\[0\]: .*some samples"):
         row_of(daemon, tmp_path, [T.RandomApply([T.ToTensor()])])
 
 

@@ -73,6 +73,26 @@ def test_arguments_become_plain_json() -> None:
     assert T.Resize([256, 300]).arguments == {"size": [256, 300]}
     assert T.DecodeImage(max_pixels=2**60).arguments == {"max_pixels": str(2**60)}
     assert repr(T.Layout("NHWC")) == "Layout(layout='NHWC')"
+    nested = T.RandomApply([T.RandomInvert(), T.RandomChoice([T.ColorJitter(hue=0.1)])], p=0.3)
+    assert nested.to_json() == {
+        "name": "RandomApply",
+        "arguments": {
+            "transforms": [
+                {"name": "RandomInvert", "arguments": {}},
+                {
+                    "name": "RandomChoice",
+                    "arguments": {
+                        "transforms": [{"name": "ColorJitter", "arguments": {"hue": 0.1}}]
+                    },
+                },
+            ],
+            "p": 0.3,
+        },
+    }
+    assert repr(nested) == (
+        "RandomApply(transforms=[RandomInvert(), "
+        "RandomChoice(transforms=[ColorJitter(hue=0.1)])], p=0.3)"
+    )
     assert T.CenterCrop(3) == T.CenterCrop(3) != T.CenterCrop(4)
     with pytest.raises(TypeError, match="Resize: size="):
         T.Resize(object())  # type: ignore[arg-type]

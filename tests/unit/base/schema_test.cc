@@ -109,6 +109,63 @@ TEST(CheckArgumentsTest, SaysWhatIsAllowed) {
               FailsWith(StatusCode::kInvalidArgument, "true or false"));
 }
 
+const Schema& ListSchema() {
+  static const Schema schema = {.name = "Lists",
+                                .sentence = "Takes lists.",
+                                .params = {{.name = "border",
+                                            .type = ParamType::kIntList,
+                                            .sentence = "pixels",
+                                            .default_value = 4,
+                                            .min = 0,
+                                            .max = 9,
+                                            .count_min = 1,
+                                            .count_max = 4},
+                                           {.name = "inside",
+                                            .type = ParamType::kOperations,
+                                            .sentence = "what is done",
+                                            .default_value = std::nullopt,
+                                            .count_min = 1,
+                                            .count_max = 2}}};
+  return schema;
+}
+
+TEST(CheckArgumentsTest, ListsOfIntegersAndOperationsGetOneForm) {
+  const Json given = {{"inside", {{{"name", "A"}}, {{"name", "B"}, {"arguments", {{"x", 1}}}}}}};
+  const auto checked = CheckArguments(ListSchema(), given, "f");
+  ASSERT_OK(checked);
+  EXPECT_EQ((*checked)["border"], Json::array({4}));  // a default has the form of what is given
+  EXPECT_EQ((*checked)["inside"][0], (Json{{"name", "A"}, {"arguments", Json::object()}}));
+  EXPECT_EQ((*checked)["inside"][1]["arguments"], (Json{{"x", 1}}));
+  const auto again = CheckArguments(ListSchema(), *checked, "f");
+  ASSERT_OK(again);
+  EXPECT_EQ(*again, *checked);
+}
+
+TEST(CheckArgumentsTest, NamesTheItemThatIsWrong) {
+  const Json a = {{"name", "A"}};
+  const auto field_of = [&](const Json& inside, const Json& border) {
+    return FieldOf(
+        CheckArguments(ListSchema(), {{"inside", inside}, {"border", border}}, "f").status());
+  };
+  EXPECT_EQ(field_of(Json::array({a}), {1, 2.0}), "");
+  EXPECT_EQ(field_of(Json::array({a}), {1, 2.5}), "f.border[1]");
+  EXPECT_EQ(field_of(Json::array({a}), {1, 2, 3, 4, 5}), "f.border");
+  EXPECT_EQ(field_of(Json::array({a}), {1, 10}), "f.border[1]");
+  EXPECT_EQ(field_of(Json::array(), 1), "f.inside");
+  EXPECT_EQ(field_of(Json::array({a, a, a}), 1), "f.inside");
+  EXPECT_EQ(field_of(a, 1), "f.inside");
+  EXPECT_EQ(field_of(Json::array({a, "A"}), 1), "f.inside[1]");
+  EXPECT_EQ(field_of(Json::array({a, {{"name", 3}}}), 1), "f.inside[1]");
+  EXPECT_EQ(field_of(Json::array({a, {{"name", "A"}, {"arguments", 3}}}), 1), "f.inside[1]");
+  EXPECT_EQ(field_of(Json::array({a, {{"name", "A"}, {"argument", {}}}}), 1), "f.inside[1]");
+}
+
+TEST(CheckArgumentsTest, AValueInAMessageIsShort) {
+  const auto status =
+      CheckArguments(ListSchema(), {{"inside", std::string(100000, 'x')}}, "f").status();
+  EXPECT_LT(status.message().size(), 500u);
+}
+
 TEST(SchemaToJsonTest, HoldsWhatAReferencePageNeeds) {
   const Json json = SchemaToJson(TestSchema());
   EXPECT_EQ(json["name"], "Op");

@@ -280,10 +280,10 @@ TEST(Colour, EqualizeMakesTheHistogramFlat) {
 
 TEST(Colour, GreyIsOneLevelInThreeChannels) {
   TestPicture picture({1, 3});
-  const uint8_t colours[3][3] = {{255, 0, 0}, {10, 20, 30}, {0, 0, 4}};
+  const uint8_t colours[3][3] = {{255, 0, 0}, {10, 20, 30}, {173, 0, 191}};  // the last is a half
   for (int x = 0; x < 3; ++x) std::copy_n(colours[x], 3, picture.at(0, x));
   Grayscale(picture.view());
-  const int greys[3] = {76, 18, 0};
+  const int greys[3] = {76, 18, 74};
   for (int x = 0; x < 3; ++x) {
     for (int c = 0; c < 3; ++c) EXPECT_EQ(picture.at(0, x)[c], greys[x]);
   }

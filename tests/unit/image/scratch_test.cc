@@ -45,5 +45,14 @@ TEST(Scratch, ReleaseLargeFreesOnlyWhatIsAboveTheLimit) {
   EXPECT_EQ(scratch.Get(ScratchArea::kPictureA, 1), kept);
 }
 
+TEST(Scratch, ReleaseLargeOfOneAreaLeavesTheOthers) {
+  Scratch scratch;
+  scratch.Get(ScratchArea::kDecoder, kScratchKeepBytes + 1);
+  scratch.Get(ScratchArea::kPictureA, kScratchKeepBytes + 1);
+  const size_t both = scratch.held_bytes();
+  scratch.ReleaseLarge(ScratchArea::kDecoder);
+  EXPECT_EQ(scratch.held_bytes(), both / 2);
+}
+
 }  // namespace
 }  // namespace batchd

@@ -133,6 +133,80 @@ TEST(ValueTable, WritesEveryTypeAsItsTableSays) {
   }
 }
 
+TEST(ValueTable, OneChannelIsThePicturesFirst) {
+  Draws draws({.seed = 3});
+  const TestPicture picture = NoisePicture({5, 9}, &draws);
+  ValueTable bytes;
+  bytes.SetChannels(1);
+  ValueTable floats;
+  floats.SetChannels(1);
+  floats.DivideBy255();
+  for (const Layout layout : {Layout::kHwc, Layout::kChw}) {
+    std::vector<uint8_t> row(45 + 1, 77);
+    bytes.Write(picture.view(), layout, row.data());
+    std::vector<float> values(45 + 1, 77.0f);
+    floats.Write(picture.view(), layout, reinterpret_cast<uint8_t*>(values.data()));
+    for (size_t i = 0; i < 45; ++i) {
+      EXPECT_EQ(row[i], picture.pixels[3 * i]);
+      EXPECT_EQ(values[i], static_cast<float>(picture.pixels[3 * i]) / 255.0f);
+    }
+    EXPECT_EQ(row[45], 77);
+    EXPECT_EQ(values[45], 77.0f);
+  }
+}
+
+// Fills a box of a 4x5 row of zeros; the values of the float types as floats would be written.
+template <typename T>
+std::vector<T> Filled(const ValueTable& table, int constant, Layout layout) {
+  std::vector<T> row(4 * 5 * 3, T{0});
+  table.Fill({1, 2, 2, 3}, constant, {4, 5}, layout, reinterpret_cast<uint8_t*>(row.data()));
+  return row;
+}
+
+TEST(ValueTable, FillsABoxInBothLayouts) {
+  ValueTable table;
+  table.AddConstant({1, 1, 1});
+  const int constant = table.AddConstant({7, 8, 9});
+  EXPECT_EQ(constant, 1);
+  const auto hwc = Filled<uint8_t>(table, constant, Layout::kHwc);
+  const auto chw = Filled<uint8_t>(table, constant, Layout::kChw);
+  for (int y = 0; y < 4; ++y) {
+    for (int x = 0; x < 5; ++x) {
+      const bool is_in = y >= 1 && y < 3 && x >= 2;
+      for (int c = 0; c < 3; ++c) {
+        EXPECT_EQ(hwc[size_t((y * 5 + x) * 3 + c)], is_in ? 7 + c : 0);
+        EXPECT_EQ(chw[size_t(c * 20 + y * 5 + x)], is_in ? 7 + c : 0);
+      }
+    }
+  }
+}
+
+TEST(ValueTable, WhatFollowsAConstantActsOnIt) {
+  ValueTable table;
+  const int bytes = table.AddConstant({51, 102, 255});
+  table.DivideBy255();
+  const int unit = table.AddConstant({0.25f, 0.5f, 1.0f});
+  table.Normalize({0.5f, 0.5f, 0.5f}, {0.5f, 0.25f, 0.5f});
+  const int normal = table.AddConstant({-3, 0.1f, 5});
+  const auto at = [&](int constant) {
+    const auto row = Filled<float>(table, constant, Layout::kChw);
+    return std::array<float, 3>{row[7], row[27], row[47]};
+  };
+  EXPECT_EQ(at(bytes), (std::array<float, 3>{(51 / 255.0f - 0.5f) / 0.5f,
+                                             (102 / 255.0f - 0.5f) / 0.25f, 1.0f}));
+  EXPECT_EQ(at(unit), (std::array<float, 3>{-0.5f, 0, 1}));
+  EXPECT_EQ(at(normal), (std::array<float, 3>{-3, 0.1f, 5}));
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    ValueTable cast = table;
+    cast.CastTo(dtype);
+    EXPECT_EQ(Filled<uint16_t>(cast, normal, Layout::kChw)[27],
+              dtype == DType::kFloat16 ? ToFloat16(0.1f) : ToBfloat16(0.1f));
+  }
+  table.CastTo(DType::kUint8);
+  EXPECT_EQ(Filled<uint8_t>(table, normal, Layout::kHwc)[21], 0);  // -3
+  EXPECT_EQ(Filled<uint8_t>(table, normal, Layout::kHwc)[23], 5);
+}
+
 TEST(DTypes, HaveNamesAndSizes) {
   EXPECT_STREQ(DTypeName(DType::kBfloat16), "bfloat16");
   EXPECT_EQ(DTypeSizeBytes(DType::kInt64), 8);

@@ -150,15 +150,31 @@ TEST(Allocations, AWarmRowOfJpegAllocatesNothing) {
   EXPECT_EQ(AllocationsOfWarmRows(folder), 0);
 }
 
+Json Inside() {
+  return {{{"name", "ColorJitter"}, {"arguments", {{"brightness", 0.4}, {"hue", 0.1}}}},
+          {{"name", "GaussianBlur"}, {"arguments", {{"kernel_size", 5}}}},
+          {{"name", "RandomAdjustSharpness"}, {"arguments", {{"sharpness_factor", 2}}}}};
+}
+
 TEST(Allocations, AWarmRowOfPictureOperationsAllocatesNothing) {
   const PictureFolder folder(20);
-  EXPECT_EQ(AllocationsOfWarmRows(folder, {{"DecodeImage", {}},
-                                           {"RandomResizedCrop", {{"size", 33}}},
-                                           {"Grayscale", {{"num_output_channels", 3}}},
-                                           {"Resize", {{"size", {20, 21}}}},
-                                           {"ToTensor", {}},
-                                           {"Normalize", {}}}),
-            0);
+  EXPECT_EQ(
+      AllocationsOfWarmRows(folder, {{"DecodeImage", {}},
+                                     {"RandomResizedCrop", {{"size", 33}}},
+                                     {"Grayscale", {{"num_output_channels", 3}}},
+                                     {"Resize", {{"size", {20, 21}}}},
+                                     {"RandomVerticalFlip", {}},
+                                     {"RandomCrop", {{"size", 20}, {"padding", 3}, {"fill", 9}}},
+                                     {"RandomApply", {{"transforms", Inside()}}},
+                                     {"RandomChoice", {{"transforms", Inside()}}},
+                                     {"RandAugment", {}},
+                                     {"TrivialAugmentWide", {}},
+                                     {"AutoAugment", {}},
+                                     {"RandomAffine", {{"degrees", 9}}},
+                                     {"ToTensor", {}},
+                                     {"Normalize", {}},
+                                     {"RandomErasing", {}}}),
+      0);
 }
 
 TEST(Allocations, WarmRowsOfOneDecodeAllocateNothing) {

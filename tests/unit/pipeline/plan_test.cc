@@ -182,6 +182,92 @@ TEST(PipelinePlan, RefusesTwoRandomOperationsWithOneOpId) {
   EXPECT_THAT(plan, FailsWith(kInvalid, second + "/RandomHorizontalFlip#0"));
 }
 
+Json Inside(const char* name, const Json& arguments = Json::object()) {
+  return {{"name", name}, {"arguments", arguments}};
+}
+
+TEST(PipelinePlan, AnOperationInsideAnotherHasAnOpIdOfItsOwn) {
+  std::map<uint32_t, std::string> seen;
+  std::string first, second;
+  for (int i = 0; first.empty(); ++i) {
+    const std::string name = fmt::format("c{}", i);
+    const std::string draws = name + "/RandomApply#0/RandomInvert#1";
+    const auto [it, is_new] = seen.emplace(Xxh32(draws) & 0xFFFF, name);
+    if (!is_new) first = it->second, second = name;
+  }
+  const Operations operations = {
+      {"DecodeImage", {}},
+      {"RandomApply", {{"transforms", {Inside("RandomInvert"), Inside("RandomInvert")}}}}};
+  EXPECT_OK(CompileColumns({{first, operations}}));
+  EXPECT_THAT(CompileColumns({{first, operations}, {second, operations}}),
+              FailsWith(kInvalid, "pipeline." + second + "[1].transforms[1]: " + second +
+                                      "/RandomApply#0/RandomInvert#1 and " + first));
+}
+
+TEST(PipelinePlan, CountsOperationsInsideOthers) {
+  const Json ten = Json(std::vector<Json>(10, Inside("RandomInvert")));
+  Operations operations(5, {"RandomApply", {{"transforms", ten}}});
+  EXPECT_OK(CompileImage(operations));  // 1 + 5 * 11
+  operations.push_back(operations[0]);
+  EXPECT_THAT(CompileImage(operations),
+              FailsWith(kInvalid,
+                        "pipeline.image: 67 operations with those inside others; give at "
+                        "most 64"));
+}
+
+TEST(PipelinePlan, OneChannelIsOneInTheShapeToo) {
+  const auto plan = CompileImage({{"CenterCrop", {{"size", {8, 12}}}}, {"Grayscale", {}}});
+  ASSERT_OK(plan);
+  EXPECT_EQ((*plan)->shapes()[0].shape, (std::vector<int64_t>{8, 12, 1}));
+  EXPECT_EQ((*plan)->shapes()[0].row_size_bytes, 8 * 12);
+  const auto row = MakeRow(**plan, 0, {.ordinal = 0});
+  ASSERT_OK(row);
+  const auto all = CompileImage(
+      {{"CenterCrop", {{"size", {8, 12}}}}, {"Grayscale", {{"num_output_channels", 3}}}});
+  ASSERT_OK(all);
+  const auto three = MakeRow(**all, 0, {.ordinal = 0});
+  ASSERT_OK(three);
+  for (size_t i = 0; i < row->size(); ++i) {
+    for (size_t c = 0; c < 3; ++c) EXPECT_EQ((*row)[i], (*three)[3 * i + c]);
+  }
+}
+
+TEST(PipelinePlan, ASizeThatIsDrawnIsRefusedWithTheFirstRowThatDiffers) {
+  const auto plan = CompileImage(
+      {{"Resize", {{"size", {9, 9}}}}, {"RandomRotation", {{"degrees", 45}, {"expand", true}}}});
+  ASSERT_OK(plan);
+  absl::Status first_fault;
+  for (uint32_t epoch = 0; epoch < 20 && first_fault.ok(); ++epoch) {
+    first_fault = MakeRow(**plan, 0, {.ordinal = 0, .epoch = epoch}).status();
+  }
+  EXPECT_THAT(first_fault, FailsWith(kInvalid, "all rows of a column have one size"));
+}
+
+TEST(PipelinePlan, ASampleThatAnOperationCannotTakeIsNamed) {
+  const auto plan = CompileImage({{"RandomCrop", {{"size", 22}}}});
+  ASSERT_OK(plan);
+  EXPECT_OK(MakeRow(**plan, 0, {.ordinal = 2}));
+  EXPECT_THAT(MakeRow(**plan, 0, {.ordinal = 0}),
+              FailsWith(kInvalid, "sample a/0.ppm: pipeline.image[1]: a picture of 20x30"));
+}
+
+// A picture operation needs no more scratch than a column without any, but for its own tables: the
+// decoder's memory is given back first.
+TEST(PipelinePlan, StepsTakeTheirOwnTablesOfScratch) {
+  const auto bytes_of = [](Operations operations) {
+    operations.push_back({"Resize", {{"size", {9, 9}}}});
+    const auto plan = CompileImage(std::move(operations));
+    EXPECT_OK(plan);
+    return (*plan)->scratch_bytes_max();
+  };
+  const int64_t none = bytes_of({});
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(bytes_of({{"RandomCrop", {{"size", 9}, {"padding", 4}}}}), none);
+  EXPECT_EQ(bytes_of({{"RandAugment", {}}}), none + 16 * kMiB);
+  EXPECT_LE(bytes_of({{"GaussianBlur", {{"kernel_size", 23}}}}), none + 20 * kMiB);
+  EXPECT_LE(none + 20 * kMiB, 900 * kMiB);  // what a daemon of 1.8 GiB gives
+}
+
 TEST(PipelinePlan, TheFingerprintIsOverWhatThePipelineDoes) {
   const auto print = [](std::vector<ColumnSpec> columns) {
     const auto plan = CompileColumns(std::move(columns));
@@ -197,6 +283,13 @@ TEST(PipelinePlan, TheFingerprintIsOverWhatThePipelineDoes) {
   EXPECT_NE(flip, print({{"x", {{"DecodeImage", {}}, {"RandomHorizontalFlip", {{"p", 1}}}}}}));
   EXPECT_NE(flip, print({{"y", {{"DecodeImage", {}}, {"RandomHorizontalFlip", {}}}}}));
   EXPECT_NE(flip, print({{"x", {{"DecodeImage", {}}}}}));
+  const auto inside = [&](const Json& operation) {
+    return print(
+        {{"x",
+          {{"DecodeImage", {}}, {"RandomApply", {{"transforms", Json::array({operation})}}}}}});
+  };
+  EXPECT_EQ(inside({{"name", "RandomInvert"}}), inside(Inside("RandomInvert", {{"p", 0.5}})));
+  EXPECT_NE(inside({{"name", "RandomInvert"}}), inside(Inside("RandomInvert", {{"p", 0.6}})));
 }
 
 TEST(LabelColumn, GivesTheClassAndMinus100ForASkippedSample) {

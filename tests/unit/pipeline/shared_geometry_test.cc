@@ -179,8 +179,34 @@ TEST(Masks, ValuesStayWhatTheyAre) {
   }
 }
 
+// Turns and borders: the nearest pixel as well, with a colour of its own outside.
+TEST(Masks, TurnWithTheirPicturesAndFillWhatTheyAreTold) {
+  const Json geometry = {{"geometry", "g"}};
+  const auto moves = [](const char* source, const Json& arguments, const char* filter) {
+    return Operations{
+        {source, arguments},
+        {"RandomCrop", {{"size", {26, 30}}, {"padding", 4}, {"fill", 255}}},
+        {"RandomApply",
+         {{"transforms",
+           {{{"name", "RandomRotation"},
+             {"arguments", {{"degrees", 40}, {"interpolation", filter}, {"fill", 255}}}}}}}}};
+  };
+  const auto plan = Compile({{"image", moves("DecodeImage", geometry, "nearest")},
+                             {"mask", moves("DecodeMask", geometry, "bilinear")}});
+  ASSERT_OK(plan);
+  Worker worker;
+  std::set<std::vector<uint8_t>> different;
+  for (uint32_t epoch = 0; epoch < 40; ++epoch) {
+    const auto rows = MakeRows(**plan, epoch, &worker);
+    ASSERT_EQ(FirstChannel(rows[0]), rows[1]);
+    EXPECT_GT(std::count(rows[1].begin(), rows[1].end(), 255), 26);
+    different.insert(rows[1]);
+  }
+  EXPECT_GE(different.size(), 35u);
+}
+
 TEST(Masks, RefuseWhatChangesValues) {
-  for (const char* name : {"Grayscale", "ToTensor", "Normalize"}) {
+  for (const char* name : {"Grayscale", "ToTensor", "Normalize", "ColorJitter", "RandAugment"}) {
     EXPECT_THAT(Compile({{"mask", {{"DecodeMask", {}}, {name, Json::object()}}}}),
                 FailsWith(absl::StatusCode::kInvalidArgument,
                           fmt::format("pipeline.mask[1]: {} would change class numbers", name)));

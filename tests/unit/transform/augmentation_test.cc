@@ -40,6 +40,16 @@ TEST(Augmentation, MagnitudesAreThoseOfTheSharedTable) {
   EXPECT_GE(checked, 300);
 }
 
+// Where torch's rounding decides: its bin 15 of 31 is a move by 15 pixels, though half of 32 is 16.
+TEST(Augmentation, MagnitudesAreRoundedAsTorchRoundsThem) {
+  const auto wide = [](Augmentation operation, int bin) {
+    return MagnitudeOf(operation, kWideStrength, bin, 31, {100, 200});
+  };
+  EXPECT_EQ(wide(Augmentation::kTranslateX, 15), 15.999999046325684);
+  EXPECT_EQ(wide(Augmentation::kShearY, 19), 0.6270000338554382);
+  EXPECT_EQ(wide(Augmentation::kSolarize, 13), 0.5666666626930237);
+}
+
 TEST(Augmentation, TheStrongestOfTrivialAugmentWide) {
   const auto strongest = [](Augmentation operation) {
     return MagnitudeOf(operation, kWideStrength, 30, 31, {100, 200});

@@ -305,6 +305,27 @@ TEST(PictureOperations, StandBeforeToTensorAndRandomErasing) {
   }
 }
 
+TEST(PictureOperations, AFillOfOneChannelIsGrey) {
+  const auto prepared = [](const char* name, Json arguments, const Json& fill) {
+    arguments["fill"] = fill;
+    RowFormat format = {.channels = 1};
+    ValueTable table;
+    return MakeTransform(name, arguments).value()->Prepare(&format, &table);
+  };
+  const std::pair<const char*, Json> kFilling[] = {{"RandomRotation", {{"degrees", 5}}},
+                                                   {"RandomAffine", {{"degrees", 5}}},
+                                                   {"Pad", {{"padding", 5}}},
+                                                   {"RandomCrop", {{"size", 5}, {"padding", 1}}},
+                                                   {"RandAugment", Json::object()},
+                                                   {"TrivialAugmentWide", Json::object()},
+                                                   {"AutoAugment", Json::object()}};
+  for (const auto& [name, arguments] : kFilling) {
+    EXPECT_EQ(FieldOf(prepared(name, arguments, {1, 1, 2})), "fill") << name;
+    EXPECT_OK(prepared(name, arguments, {4, 4, 4}));
+    EXPECT_OK(prepared(name, arguments, 9));
+  }
+}
+
 TEST(PictureOperations, RefuseArgumentsByTheirField) {
   EXPECT_EQ(FieldOfRefusal("ColorJitter", {{"hue", 0.7}}), "ColorJitter.hue[0]");
   EXPECT_EQ(FieldOfRefusal("ColorJitter", {{"hue", -0.2}}), "hue");
