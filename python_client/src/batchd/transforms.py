@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 DamagedName = Literal["raise", "accept"]
+DecodeName = Literal["exact", "fast"]
 DtypeName = Literal["uint8", "float16", "bfloat16", "float32"]
 InterpolationName = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 LayoutName = Literal["NCHW", "NHWC"]
@@ -137,6 +138,9 @@ class DecodeImage(Operation):
         orientation: Pixels as they are stored, or turned upright as EXIF says.
         damaged: What a truncated or corrupt picture is: a bad sample, or one whose good rows are
             taken and the rest is grey, and counted.
+        decode: Pillow's pixels, or less exact ones where that is faster: a JPEG's chroma is
+            repeated, and a box that is made smaller by half or more is decoded at a half, quarter
+            or eighth of its size.
         geometry: A name that columns have in common whose pictures are to be cut, flipped and
             turned alike; empty: alike with none.
     """
@@ -147,6 +151,7 @@ class DecodeImage(Operation):
         max_encoded_bytes: int = 67108864,
         orientation: OrientationName = "stored",
         damaged: DamagedName = "raise",
+        decode: DecodeName = "exact",
         geometry: str = "",
     ) -> None:
         super().__init__(
@@ -156,6 +161,7 @@ class DecodeImage(Operation):
                 "max_encoded_bytes": max_encoded_bytes,
                 "orientation": orientation,
                 "damaged": damaged,
+                "decode": decode,
                 "geometry": geometry,
             },
             {
@@ -163,6 +169,7 @@ class DecodeImage(Operation):
                 "max_encoded_bytes": 67108864,
                 "orientation": "stored",
                 "damaged": "raise",
+                "decode": "exact",
                 "geometry": "",
             },
         )
