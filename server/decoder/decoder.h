@@ -87,12 +87,14 @@ absl::StatusOr<const DecoderKind*> RecogniseImage(Bytes bytes);
 // One decoder of each kind, made when first needed. Thread-compatible.
 class DecoderSet {
  public:
-  DecoderSet();
+  // With `for_all`, that one stands for every kind.
+  explicit DecoderSet(std::unique_ptr<ImageDecoder> for_all = nullptr);
   ~DecoderSet();
   // As RecogniseImage; the decoder is owned by the set.
   absl::StatusOr<ImageDecoder*> For(Bytes bytes);
 
  private:
+  const std::unique_ptr<ImageDecoder> for_all_;
   std::unique_ptr<std::unique_ptr<ImageDecoder>[]> decoders_;
 };
 

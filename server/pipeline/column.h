@@ -43,8 +43,9 @@ struct MadeColumn {
 // What a column may begin with. Plain data with static lifetime.
 struct ColumnSource {
   const Schema& (*schema)();
-  // May read headers of samples. Errors: field errors.
-  absl::StatusOr<MadeColumn> (*make)(const CheckedColumn& column, const Dataset& dataset);
+  // May read headers of samples, as PipelinePlan::Compile says. Errors: field errors.
+  absl::StatusOr<MadeColumn> (*make)(const CheckedColumn& column, const Dataset& dataset,
+                                     DecodeIsolation* isolation);
 };
 extern const ColumnSource kDecodeImage;
 extern const ColumnSource kLabel;

@@ -158,7 +158,7 @@ class ImageColumn : public ColumnPlan {
   // Runs the operations' Prepare; `operations` are those of steps_, for their paths.
   absl::Status Prepare(const std::string& name, std::span<const CheckedOperation> operations);
   // Fixes the size of the rows, by looking at samples where it depends on the picture.
-  absl::Status FixSize(const Dataset& dataset);
+  absl::Status FixSize(const Dataset& dataset, DecodeIsolation* isolation);
 
   const ColumnShape& shape() const override { return shape_; }
   bool needs_bytes() const override { return true; }
@@ -204,7 +204,7 @@ absl::Status ImageColumn::Prepare(const std::string& name,
   return absl::OkStatus();
 }
 
-absl::Status ImageColumn::FixSize(const Dataset& dataset) {
+absl::Status ImageColumn::FixSize(const Dataset& dataset, DecodeIsolation* isolation) {
   // Any picture tells whether the operations fit into a plan at all.
   const absl::Status trial = PlanGeometry({743, 509}, DrawKey{}).status();
   if (trial.code() == absl::StatusCode::kFailedPrecondition) {
@@ -219,7 +219,7 @@ absl::Status ImageColumn::FixSize(const Dataset& dataset) {
                       size_.height, size_.width, limits_.pixels_max);
     }
   } else {
-    Worker worker;
+    Worker worker(isolation);
     const auto probes = static_cast<int>(std::min<int64_t>(kProbesMax, dataset.num_samples()));
     absl::Status first_error;
     for (int i = 0; i < probes && size_from_ordinal_ < 0; ++i) {
@@ -368,7 +368,8 @@ absl::StatusOr<std::vector<Step>> MakeSteps(std::span<const CheckedOperation> op
   return steps;
 }
 
-absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset) {
+absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& dataset,
+                                DecodeIsolation* isolation) {
   const Json& arguments = column.operations[0].arguments;
   const DecodeLimits limits = {.pixels_max = arguments["max_pixels"].get<int64_t>(),
                                .goes_on_over_damage = arguments["damaged"] == "accept"};
@@ -382,7 +383,7 @@ absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset& data
       std::make_unique<ImageColumn>(column.path, std::move(steps), limits, made.encoded_bytes_max,
                                     arguments["orientation"] == "upright");
   BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, operations));
-  BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
+  BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset, isolation));
   made.plan = std::move(plan);
   return made;
 }
