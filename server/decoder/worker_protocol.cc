@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/decoder/worker_protocol.h"
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -20,7 +20,7 @@ void SetStatus(const absl::Status& status, WorkerAnswer* answer) {
   }
   text = text.substr(0, WorkerAnswer::kTextMax);
   answer->text_size = static_cast<uint32_t>(text.size());
-  std::memcpy(answer->text, text.data(), text.size());
+  std::copy(text.begin(), text.end(), answer->text);
 }
 
 bool IsWhole(const WorkerAnswer& answer, size_t size_bytes) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """batchd over shared memory. The daemon is a child of this process, so that its CPU time and memory
-count; its start and the listing of the folder count as time to the first batch.
+count; its start and the listing of the folder count as time to the first batch. The variant `isolated`
+decodes in processes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def make(options):
     with contextlib.ExitStack() as stack:
         address = options.address
         if not address:
-            flags = (f"--cpus={options.workers}",)
+            isolation = "process" if options.variant == "isolated" else "none"
+            flags = (f"--cpus={options.workers}", f"--decode-isolation={isolation}")
             address = stack.enter_context(Daemon((options.data,), *flags)).address
         loader = stack.enter_context(batchd.Loader(
             batchd.ImageFolder(options.data), columns(options), batch_size=options.batch_size,

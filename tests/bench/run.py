@@ -45,6 +45,7 @@ class Entry(NamedTuple):
 
 ENTRIES = (
     Entry("batchd", "batchd_loader.py"),
+    Entry("batchd:isolated", "batchd_loader.py", "isolated"),
     Entry("bound:whole", "jpeg_bound.py", "whole"),
     Entry("bound:crop", "jpeg_bound.py", "crop"),
     Entry("torch:pil", "torch_dataloader.py", "pil", "rivals", many_workers=True),

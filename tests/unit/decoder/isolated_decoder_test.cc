@@ -59,11 +59,10 @@ class IsolatedDecoderTest : public testing::Test {
   }
 
   Metrics metrics_;
-  DecodeIsolation isolation_{{.program = BATCHD_TEST_WORKER,
-                              .encoded_bytes_max = int64_t{64} << 20,
-                              .memory_bytes_max = int64_t{1} << 30,
-                              .silence = std::chrono::milliseconds(100)},
-                             &metrics_};
+  DecodeIsolationOptions options_{.program = BATCHD_TEST_WORKER,
+                                  .encoded_bytes_max = int64_t{64} << 20,
+                                  .memory_bytes_max = int64_t{1} << 30};
+  DecodeIsolation isolation_{options_, &metrics_};
   std::unique_ptr<ImageDecoder> decoder_ = isolation_.MakeDecoder();
 };
 
@@ -162,7 +161,9 @@ TEST_F(IsolatedDecoderTest, AFaultInADecoderCostsThatPictureAlone) {
     EXPECT_THAT(broken, IsBadSample(SampleReason::kUnsupported));
     fault_count += 2;  // with a second try
     EXPECT_TRUE(Counted("fault", fault_count));
-    EXPECT_EQ(*Decode(EncodeJpeg({})), *DecodeAnyWhole(EncodeJpeg({})));
+    const auto next = Decode(EncodeJpeg({}));
+    ASSERT_OK(next);
+    EXPECT_EQ(*next, *DecodeAnyWhole(EncodeJpeg({})));
   }
   if (!kConfinesWorkers) return;  // sanitizers end a program in their own way
   EXPECT_THAT(Decode(Doing("segv")),
@@ -208,6 +209,9 @@ class SignallingSink final : public RowSink {
 };
 
 TEST_F(IsolatedDecoderTest, AWorkerThatIsKilledOrStoppedFromOutsideIsReplaced) {
+  options_.silence = std::chrono::milliseconds(250);
+  DecodeIsolation impatient(options_, &metrics_);
+  decoder_ = impatient.MakeDecoder();
   const ByteVector bytes = EncodePnm(kDoingSize, 3, 255);
   for (const int number : {SIGKILL, SIGSEGV, SIGSTOP}) {
     SCOPED_TRACE(number);
@@ -220,6 +224,7 @@ TEST_F(IsolatedDecoderTest, AWorkerThatIsKilledOrStoppedFromOutsideIsReplaced) {
     EXPECT_EQ(sink.rows(), kDoingSize.height);
   }
   EXPECT_TRUE(Counted("killed", 1) && Counted("fault", 1) && Counted("silent", 1));
+  decoder_.reset();  // before what it belongs to
 }
 
 TEST_F(IsolatedDecoderTest, WhatMayPassIsNoFaultOfThePicture) {
@@ -327,7 +332,7 @@ TEST_F(IsolatedDecoderTest, WrongRowsNeverReachTheSink) {
 
 TEST_F(IsolatedDecoderTest, AnAnswerOfRandomBytesDoesNoHarm) {
   std::mt19937 random(5);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 30; ++i) {
     WorkerAnswer answer;
     auto* const bytes = reinterpret_cast<uint8_t*>(&answer);
     for (size_t k = 0; k < sizeof(answer); ++k) bytes[k] = static_cast<uint8_t>(random());
@@ -344,8 +349,7 @@ TEST_F(IsolatedDecoderTest, AnAnswerOfRandomBytesDoesNoHarm) {
     const auto in_rows = Decode(Doing("answer " + hex));
 
     for (const auto& status : {in_header.status(), in_rows.status()}) {
-      // UNAVAILABLE: the header was a right one by chance, and then came no rows.
-      EXPECT_TRUE(SampleReasonOf(status).has_value() || absl::IsUnavailable(status)) << status;
+      EXPECT_TRUE(SampleReasonOf(status).has_value()) << status;
       for (const char c : status.message()) EXPECT_TRUE(c >= 0x20 && c <= 0x7E) << status;
     }
   }
