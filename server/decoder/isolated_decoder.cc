@@ -56,8 +56,10 @@ class IsolatedDecoder final : public ImageDecoder {
     }
     limits_ = limits;
     loaded_ = {};
-    BATCHD_RETURN_IF_ERROR(Try([&] { return Load(bytes); }));
-    return size_;
+    const absl::Status status = Try([&] { return Load(bytes); });
+    if (status.ok()) return size_;
+    ReleaseLarge(bytes);
+    return status;
   }
 
   absl::Status Decode(Bytes bytes, const Box& region, Scratch*, RowSink* sink) override {
@@ -69,11 +71,7 @@ class IsolatedDecoder final : public ImageDecoder {
       }
       return DecodeRows(region, sink, &put_count);
     });
-    if (worker_ != nullptr) {
-      const auto used_bytes = static_cast<int64_t>(bytes.size());
-      worker_->ReleaseEncoded(kScratchKeepBytes, used_bytes);
-      if (used_bytes > static_cast<int64_t>(kScratchKeepBytes)) loaded_ = {};
-    }
+    ReleaseLarge(bytes);
     return status;
   }
 
@@ -104,6 +102,13 @@ class IsolatedDecoder final : public ImageDecoder {
   std::nullopt_t Wrong() {
     received_ = Received::kWrong;
     return std::nullopt;
+  }
+
+  // As Scratch does with what a large picture has needed.
+  void ReleaseLarge(Bytes bytes) {
+    if (worker_ == nullptr || bytes.size() <= kScratchKeepBytes) return;
+    worker_->ReleaseEncoded(kScratchKeepBytes, static_cast<int64_t>(bytes.size()));
+    loaded_ = {};
   }
 
   bool SendAndReceive(const WorkerRequest& request) {

@@ -192,13 +192,16 @@ pid_t FindWorker() {
   return 0;
 }
 
-// Sends a signal to the worker when rows come, for the first `count` times.
+// Sends a signal to the worker when the first row of a window comes, `count` times.
 class SignallingSink final : public RowSink {
  public:
   SignallingSink(int number, int count) : number_(number), count_(count) {}
   void PutRows(const uint8_t*, ptrdiff_t, int row_count) override {
+    if (count_ > 0 && rows_ % RowsPerWindow(kDoingSize.width) == 0) {
+      --count_;
+      kill(FindWorker(), number_);
+    }
     rows_ += row_count;
-    if (count_-- > 0) kill(FindWorker(), number_);
   }
   int rows() const { return rows_; }
 
@@ -230,7 +233,7 @@ TEST_F(IsolatedDecoderTest, AWorkerThatIsKilledOrStoppedFromOutsideIsReplaced) {
 TEST_F(IsolatedDecoderTest, WhatMayPassIsNoFaultOfThePicture) {
   const ByteVector bytes = EncodePnm(kDoingSize, 3, 255);
   Scratch scratch;
-  SignallingSink sink(SIGKILL, 1000);
+  SignallingSink sink(SIGKILL, 2);
   ASSERT_OK(decoder_->ReadHeader(bytes, {}));
 
   EXPECT_THAT(decoder_->Decode(bytes, WholeOf(kDoingSize), &scratch, &sink),
@@ -359,6 +362,28 @@ TEST_F(IsolatedDecoderTest, EncodedBytesAboveTheRoomAreRefused) {
   const ByteVector bytes(65 << 20);
   EXPECT_THAT(decoder_->ReadHeader(bytes, {}),
               FailsWith(absl::StatusCode::kResourceExhausted, "68157440 bytes"));
+}
+
+int64_t SharedBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0, shared = 0;
+  file >> size >> resident >> shared;
+  return shared * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(IsolatedDecoderTest, WhatALargePictureTookIsGivenBack) {
+  constexpr int64_t kLarge = 50 << 20;
+  ByteVector bytes = EncodePnm({2, 2}, 3, 255);
+  ByteVector broken = EncodePnm({0, 2}, 3, 255);
+  bytes.resize(kLarge);
+  broken.resize(kLarge);
+  ASSERT_OK(Decode(EncodeJpeg({})));
+  const int64_t before = SharedBytes();
+
+  EXPECT_OK(Decode(bytes));
+  EXPECT_LT(SharedBytes() - before, kLarge / 2);
+  EXPECT_THAT(Decode(broken), IsBadSample(SampleReason::kCorrupt));
+  EXPECT_LT(SharedBytes() - before, kLarge / 2);
 }
 
 TEST_F(IsolatedDecoderTest, NothingIsLeftOfAWorkerAfterItsDecoder) {
