@@ -25,7 +25,8 @@ ONLY_HERE = {
     r"#include [<\"]google/": ("server/", "client/src/grpc_carrier.cc"),
     r"#include [<\"]absl/": ("server/",),
     r"\bthrow\b": (),
-    r"\b(memfd_create|shm_open)\(": ("server/memory/segment.cc",),
+    r"\b(memfd_create|shm_open)\(": ("server/memory/segment.cc",
+                                            "server/decoder/worker_process.cc"),
 }
 
 

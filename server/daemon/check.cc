@@ -91,6 +91,14 @@ void CheckSocket(const std::string& path, Report* report) {
   }
 }
 
+void CheckIsolation(const MemorySplit& split, Report* report) {
+  Metrics metrics;
+  const absl::Status started = DecodeIsolation(IsolationOptions(split), &metrics).Check();
+  report->Line(
+      started.ok(), "isolation",
+      started.ok() ? "decode workers start and are confined" : std::string(started.message()));
+}
+
 }  // namespace
 
 int RunCheck(const RawFlags& flags, const EnvReader& env) {
@@ -128,6 +136,7 @@ int RunCheck(const RawFlags& flags, const EnvReader& env) {
                             HumanBytes(*memory), HumanBytes(split.slab_bytes),
                             HumanBytes(split.scratch_bytes), HumanBytes(split.encoded_bytes),
                             config->cpus > 0 ? config->cpus : host.allowed_cpus()));
+    if (config->isolates_decoding) CheckIsolation(split, &report);
   } else {
     report.Line(false, "budget", std::string(memory.status().message()));
   }

@@ -29,6 +29,9 @@ constexpr Setting kSettings[] = {
     {"memory", Kind::kOne,
      "Bytes for slabs, decode scratch and encoded data together, with K, M, G or T "
      "(80 % of the cgroup's limit, else half of the machine's memory)"},
+    {"decode-isolation", Kind::kOne,
+     "none, or process: pictures are decoded in confined processes, so that one that breaks its "
+     "decoder costs that sample alone (none)"},
     {"log-format", Kind::kOne, "text or json (text)"},
     {"state-dir", Kind::kOne, "Folder for index caches; may be deleted at any time (none)"},
     {"private", Kind::kSwitch,
@@ -297,6 +300,13 @@ absl::StatusOr<ServeConfig> ResolveServeConfig(const RawFlags& flags, const EnvR
       return f->Wrong(f->values.front(), "must be a number of bytes, 16M or more, as in 4G");
     }
     config.memory_bytes = *bytes;
+  }
+  if (const Found* f = get("decode-isolation")) {
+    const std::string& isolation = f->values.front();
+    if (isolation != "none" && isolation != "process") {
+      return f->Wrong(isolation, "must be none or process");
+    }
+    config.isolates_decoding = isolation == "process";
   }
   if (const Found* f = get("log-format")) {
     const std::string& format = f->values.front();

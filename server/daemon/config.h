@@ -37,6 +37,7 @@ struct ServeConfig {
   std::vector<std::string> roots;    // absolute, existing folders
   int cpus = 0;                      // 0: as many as allowed
   int64_t memory_bytes = 0;          // 0: the default
+  bool isolates_decoding = false;    // pictures are decoded in processes
   bool json_log = false;
   std::string state_dir;  // "" for none
   bool is_private = false;

@@ -202,6 +202,12 @@ MemorySplit SplitMemory(int64_t memory_bytes) {
   return split;
 }
 
+DecodeIsolationOptions IsolationOptions(const MemorySplit& split) {
+  constexpr int64_t kLostBytes = int64_t{256} << 20;
+  return {.encoded_bytes_max = split.encoded_bytes / 2,
+          .memory_bytes_max = split.scratch_bytes + kLostBytes};
+}
+
 absl::StatusOr<int64_t> ChooseMemory(const HostLimits& limits, int64_t wanted_bytes) {
   const int64_t ceiling = limits.memory_ceiling_bytes();
   if (wanted_bytes == 0) return limits.default_memory_bytes();

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/decoder/isolated_decoder.h"
 
 namespace batchd {
 
@@ -42,6 +43,11 @@ struct MemorySplit {
   int64_t encoded_bytes = 0;
 };
 MemorySplit SplitMemory(int64_t memory_bytes);
+
+// What decode workers may have: half of the encoded bytes, since they hold a copy of what is in
+// flight, which leaves the daemon the other half; for decoding, all of the scratch at once, and
+// what allocation loses on the way.
+DecodeIsolationOptions IsolationOptions(const MemorySplit& split);
 
 // The memory to use: `wanted_bytes`, or the default where that is 0. Errors: RESOURCE_EXHAUSTED if
 // it is above the ceiling, with both numbers.

@@ -10,6 +10,7 @@
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/pictures.h"
 #include "server/daemon/serve.h"
+#include "server/decoder/decode_worker.h"
 #include "server/sampling/sampler.h"
 
 namespace batchd {
@@ -27,6 +28,12 @@ int RunServe(const RawFlags& flags) {
   return config.status().code() == absl::StatusCode::kFailedPrecondition ? kExitConfig : code;
 }
 
+int RunWorker(int64_t memory_bytes_max) {
+  DecoderSet decoders;
+  return RunDecodeWorker({.memory_bytes_max = memory_bytes_max,
+                          .decoder_for = [&](Bytes bytes) { return decoders.For(bytes); }});
+}
+
 // Everything that may be typed.
 struct Flags {
   RawFlags serve;
@@ -39,6 +46,7 @@ struct Flags {
   std::string plugins_format = "text";
   std::string format = "text";
   DemoFlags demo;
+  int64_t worker_memory_bytes = 0;
 };
 
 // The settings of serve, for serve and check.
@@ -157,6 +165,11 @@ std::vector<Command> AddCommands(CLI::App* app, Flags* flags) {
       ->add_option("--format", flags->plugins_format, "text, json or markdown")
       ->check(CLI::IsMember({"text", "json", "markdown"}))
       ->capture_default_str();
+  // For the daemon itself; no help shows it.
+  CLI::App* const worker =
+      add("decode-worker", "", [flags] { return RunWorker(flags->worker_memory_bytes); });
+  worker->group("");
+  worker->add_option("memory_bytes", flags->worker_memory_bytes)->required();
   return commands;
 }
 

@@ -36,6 +36,8 @@ constexpr double kFirstClientSeconds = 10;
 // Reserved besides one for each thread that reads and what the probes' connections take: listings,
 // pidfds of connections, and those that hear that there is no descriptor for them.
 constexpr int kFurtherFiles = 8;
+// For a decode worker that is being started, besides its socket.
+constexpr int kFilesOfAStart = 2;
 // Two sessions, of which one with memory for more batches.
 constexpr int kFilesForClients = 8;
 constexpr Duration kBeatInterval = std::chrono::seconds(1);
@@ -56,6 +58,7 @@ void LowerOwnSession(const ServeConfig& config) {
 void PrepareProcess() {
   mallopt(M_ARENA_MAX, kArenasMax);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // who started the daemon may have left it ignored
   // Connections, segments and files in flight all take descriptors.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
@@ -116,6 +119,7 @@ class Daemon {
   Metrics metrics_;
   Probes probes_;
   std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<DecodeIsolation> isolation_;
   std::unique_ptr<SessionManager> manager_;
   std::unique_ptr<GrpcDoor> grpc_;
   std::unique_ptr<HttpServer> http_;
@@ -156,6 +160,13 @@ absl::Status Daemon::MakeManager() {
   options.slab_budget_bytes = split.slab_bytes;
   options.encoded_budget_bytes = split.encoded_bytes;
   options.scratch_budget_bytes = split.scratch_bytes;
+  if (config_.isolates_decoding) {
+    const DecodeIsolationOptions isolation = IsolationOptions(split);
+    isolation_ = std::make_unique<DecodeIsolation>(isolation, &metrics_);
+    BATCHD_RETURN_IF_ERROR(isolation_->Check());
+    options.isolation = isolation_.get();
+    options.encoded_budget_bytes = isolation.encoded_bytes_max;
+  }
   options.datasets.state_dir = config_.state_dir;
   options.datasets.roots = config_.roots;
   options.datasets.any_root = config_.is_private;
@@ -219,8 +230,10 @@ absl::Status Daemon::Start() {
   BATCHD_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   BATCHD_RETURN_IF_ERROR(MakeManager());
   BATCHD_RETURN_IF_ERROR(OpenDoors());
+  const int worker_files = isolation_ == nullptr ? 0 : threads_ + kFilesOfAStart;
   BATCHD_RETURN_IF_ERROR(ReserveDescriptors(
-      threads_ + reader_threads_ + kHttpConnectionsMax + kFurtherFiles, kFilesForClients));
+      threads_ + reader_threads_ + worker_files + kHttpConnectionsMax + kFurtherFiles,
+      kFilesForClients));
   WatchSignals();
   manager_->SetSessionCountListener([this](int) { OnClientsChanged(); });
   OnClientsChanged();

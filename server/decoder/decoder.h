@@ -11,6 +11,9 @@
 // ignored; pixels are as stored (EXIF orientation is told, not applied); of several pictures the
 // first counts. What is wrong with a picture depends on its bytes and the box alone.
 //
+// A decoder computes: it opens nothing, starts no thread and asks the system for nothing but
+// memory. In a decode worker the kernel would end it (confinement.h).
+//
 // Adding one: a file `<name>_decoder.cc` that defines a DecoderKind, its line in registry.cc and
 // CMakeLists.txt, and a unit test. tests/conformance/decoder_suite.h runs over every kind.
 
@@ -84,6 +87,8 @@ struct DecoderKind {
   // Name and version of the library, as it decides pixels: part of the decoder fingerprint.
   std::string (*build)();
   bool has_masks = false;
+  // Whether its decoders' Reduce can.
+  bool reduces = false;
 };
 
 // All kinds of this build, in the order in which they are asked.
@@ -99,12 +104,14 @@ absl::StatusOr<const DecoderKind*> RecogniseImage(Bytes bytes);
 // One decoder of each kind, made when first needed. Thread-compatible.
 class DecoderSet {
  public:
-  DecoderSet();
+  // With `for_all`, that one stands for every kind.
+  explicit DecoderSet(std::unique_ptr<ImageDecoder> for_all = nullptr);
   ~DecoderSet();
   // As RecogniseImage; the decoder is owned by the set.
   absl::StatusOr<ImageDecoder*> For(Bytes bytes);
 
  private:
+  const std::unique_ptr<ImageDecoder> for_all_;
   std::unique_ptr<std::unique_ptr<ImageDecoder>[]> decoders_;
 };
 

@@ -468,6 +468,7 @@ const DecoderKind kJpegDecoder = {
     .matches = Matches,
     .make = [] { return MakeJpegDecoder(HuffmanBy::kOwn); },
     .build = [] { return std::string("libjpeg-turbo " BATCHD_TEXT(LIBJPEG_TURBO_VERSION)); },
+    .reduces = true,
 };
 
 }  // namespace batchd

@@ -150,13 +150,15 @@ absl::StatusOr<const DecoderKind*> RecogniseImage(Bytes bytes) {
   return kKinds[index];
 }
 
-DecoderSet::DecoderSet()
-    : decoders_(std::make_unique<std::unique_ptr<ImageDecoder>[]>(kKinds.size())) {}
+DecoderSet::DecoderSet(std::unique_ptr<ImageDecoder> for_all)
+    : for_all_(std::move(for_all)),
+      decoders_(std::make_unique<std::unique_ptr<ImageDecoder>[]>(kKinds.size())) {}
 
 DecoderSet::~DecoderSet() = default;
 
 absl::StatusOr<ImageDecoder*> DecoderSet::For(Bytes bytes) {
   BATCHD_ASSIGN_OR_RETURN(const size_t index, Recognise(bytes));
+  if (for_all_ != nullptr) return for_all_.get();
   if (decoders_[index] == nullptr) decoders_[index] = kKinds[index]->make();
   return decoders_[index].get();
 }

@@ -53,6 +53,12 @@ class Metrics {
 
   prometheus::Counter* samples_decoded;  // batchd_samples_decoded_total
   prometheus::Counter* samples_damaged;  // batchd_samples_damaged_total
+  // batchd_decode_worker_restarts_total
+  prometheus::Counter* decode_workers_faulted;    // {reason="fault"}
+  prometheus::Counter* decode_workers_forbidden;  // {reason="forbidden_call"}
+  prometheus::Counter* decode_workers_killed;     // {reason="killed"}
+  prometheus::Counter* decode_workers_silent;     // {reason="silent"}
+  prometheus::Counter* decode_workers_wrong;      // {reason="wrong_answer"}
   prometheus::Histogram* stage_duration[kStageCount];
   prometheus::Gauge* sessions;              // batchd_sessions
   prometheus::Gauge* slabs_free;            // batchd_slabs{state="free"}

@@ -38,11 +38,11 @@ struct MadeColumn {
 // What a column may begin with. Plain data with static lifetime.
 struct ColumnSource {
   const Schema& (*schema)();
-  // May read headers of samples. Errors: field errors.
-  absl::StatusOr<MadeColumn> (*make)(const CheckedColumn& column, const Dataset& dataset);
+  // May read headers of samples, as PipelinePlan::Compile says. Errors: field errors.
+  absl::StatusOr<MadeColumn> (*make)(const CheckedColumn& column, const Dataset& dataset,
+                                     DecodeIsolation* isolation);
   // Of columns that `make` has made and whose source has the same arguments, but for dtype and
-  // geometry; null: each is made for
-  // itself. The columns outlive what it returns.
+  // geometry; null: each is made for itself. The columns outlive what it returns.
   std::unique_ptr<JointPlan> (*join)(std::span<const ColumnPlan* const> columns) = nullptr;
 };
 extern const ColumnSource kDecodeImage;

@@ -39,13 +39,14 @@ CpuPool::~CpuPool() {
 
 void CpuPool::Run() {
   if (options_.nice != 0) RunBelowTheTrainer(options_.nice);
-  RowMaker maker(options_.scratch_gate, readers_, metrics_);
+  RowMaker maker(options_.scratch_gate, readers_, metrics_, options_.isolation);
   RowTask task;
   while (queue_->Pop(&task)) maker.Make(std::move(task));
 }
 
-RowMaker::RowMaker(ByteGate* scratch_gate, Readers* readers, Metrics* metrics)
-    : readers_(readers), metrics_(metrics) {
+RowMaker::RowMaker(ByteGate* scratch_gate, Readers* readers, Metrics* metrics,
+                   DecodeIsolation* isolation)
+    : readers_(readers), metrics_(metrics), worker_(isolation) {
   worker_.scratch_gate = scratch_gate;
 }
 

@@ -24,6 +24,8 @@ struct CpuPoolOptions {
   int nice = 10;
   // Working memory of large pictures waits for room here; see Worker.
   ByteGate* scratch_gate = nullptr;
+  // If not null, pictures are decoded in processes; outlives the pool.
+  DecodeIsolation* isolation = nullptr;
 };
 
 // Destroying it stops the queue and joins the threads.
@@ -47,7 +49,8 @@ class CpuPool {
 // Thread-compatible.
 class RowMaker {
  public:
-  RowMaker(ByteGate* scratch_gate, Readers* readers, Metrics* metrics);
+  RowMaker(ByteGate* scratch_gate, Readers* readers, Metrics* metrics,
+           DecodeIsolation* isolation = nullptr);
 
   void Make(RowTask task);
 

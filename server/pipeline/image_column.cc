@@ -35,12 +35,13 @@ void WriteMaskRow(const uint8_t* rgb, int width, T* out) {
 }
 
 absl::StatusOr<MadeColumn> Make(const ImageInput& input, DType mask_dtype,
-                                const CheckedColumn& column, const Dataset& dataset) {
+                                const CheckedColumn& column, const Dataset& dataset,
+                                DecodeIsolation* isolation) {
   BATCHD_ASSIGN_OR_RETURN(std::vector<Operation> operations,
                           MakeOperations(std::span(column.operations).subspan(1)));
   auto plan = std::make_unique<ImageColumn>(column.path, std::move(operations), input);
   BATCHD_RETURN_IF_ERROR(plan->Prepare(column.name, mask_dtype));
-  BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset));
+  BATCHD_RETURN_IF_ERROR(plan->FixSize(dataset, isolation));
   MadeColumn made;
   made.encoded_bytes_max = input.encoded_bytes_max();
   made.scratch_bytes_max = plan->scratch_bytes_max();
@@ -48,12 +49,14 @@ absl::StatusOr<MadeColumn> Make(const ImageInput& input, DType mask_dtype,
   return made;
 }
 
-absl::StatusOr<MadeColumn> MakeImages(const CheckedColumn& column, const Dataset& dataset) {
+absl::StatusOr<MadeColumn> MakeImages(const CheckedColumn& column, const Dataset& dataset,
+                                      DecodeIsolation* isolation) {
   const ImageInput input(ImageInput::ImageSchema(), column.operations[0].arguments);
-  return Make(input, DType::kUint8, column, dataset);
+  return Make(input, DType::kUint8, column, dataset, isolation);
 }
 
-absl::StatusOr<MadeColumn> MakeMasks(const CheckedColumn& column, const Dataset& dataset) {
+absl::StatusOr<MadeColumn> MakeMasks(const CheckedColumn& column, const Dataset& dataset,
+                                     DecodeIsolation* isolation) {
   for (const CheckedOperation& operation : std::span(column.operations).subspan(1)) {
     if (GeometryOf(operation) == Geometry::kOnly) continue;
     return FieldErr(operation.path,
@@ -63,8 +66,8 @@ absl::StatusOr<MadeColumn> MakeMasks(const CheckedColumn& column, const Dataset&
   }
   const Json& arguments = column.operations[0].arguments;
   const ImageInput input(ImageInput::MaskSchema(), arguments);
-  return Make(input, arguments["dtype"] == "int64" ? DType::kInt64 : DType::kUint8, column,
-              dataset);
+  return Make(input, arguments["dtype"] == "int64" ? DType::kInt64 : DType::kUint8, column, dataset,
+              isolation);
 }
 
 std::unique_ptr<JointPlan> Join(std::span<const ColumnPlan* const> columns) {
@@ -95,7 +98,7 @@ absl::Status ImageColumn::Prepare(const std::string& name, DType mask_dtype) {
   return absl::OkStatus();
 }
 
-absl::Status ImageColumn::FixSize(const Dataset& dataset) {
+absl::Status ImageColumn::FixSize(const Dataset& dataset, DecodeIsolation* isolation) {
   if (format_.size.has_value()) {
     size_ = *format_.size;
     if (PixelsOf(size_) > input_.pixels_max()) {
@@ -105,7 +108,7 @@ absl::Status ImageColumn::FixSize(const Dataset& dataset) {
                       size_.height, size_.width, input_.pixels_max());
     }
   } else {
-    Worker worker;
+    Worker worker(isolation);
     const auto probes = static_cast<int>(std::min<int64_t>(kProbesMax, dataset.num_samples()));
     absl::Status first_error;
     for (int i = 0; i < probes && size_from_ordinal_ < 0; ++i) {

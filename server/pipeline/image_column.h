@@ -32,7 +32,7 @@ class ImageColumn : public ColumnPlan {
   // Runs the operations' Prepare. `mask_dtype` is that of a mask's rows.
   absl::Status Prepare(const std::string& name, DType mask_dtype);
   // Fixes the size of the rows, by looking at samples where it depends on the picture.
-  absl::Status FixSize(const Dataset& dataset);
+  absl::Status FixSize(const Dataset& dataset, DecodeIsolation* isolation);
 
   const ImageInput& input() const { return input_; }
   // Scratch of a sample, in bytes: `pixels` are those of its picture or of the largest that is made

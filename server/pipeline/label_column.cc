@@ -41,7 +41,7 @@ class LabelColumn : public ColumnPlan {
   const ColumnShape shape_;
 };
 
-absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset&) {
+absl::StatusOr<MadeColumn> Make(const CheckedColumn& column, const Dataset&, DecodeIsolation*) {
   if (column.operations.size() > 1) {
     const CheckedOperation& next = column.operations[1];
     return FieldErr(next.path, "{} may not follow Label, whose value is complete; leave it out",

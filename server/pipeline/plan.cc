@@ -196,7 +196,7 @@ std::string FingerprintOf(const std::vector<CheckedColumn>& columns) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const PipelinePlan>> PipelinePlan::Compile(
-    const PipelineSpec& spec, std::shared_ptr<const Dataset> dataset) {
+    const PipelineSpec& spec, std::shared_ptr<const Dataset> dataset, DecodeIsolation* isolation) {
   BATCHD_RETURN_IF_ERROR(CheckColumns(spec));
   std::vector<CheckedColumn> columns;
   for (const ColumnSpec& column_spec : spec.columns) {
@@ -213,7 +213,7 @@ absl::StatusOr<std::shared_ptr<const PipelinePlan>> PipelinePlan::Compile(
   plan->fingerprint_ = FingerprintOf(columns);
   for (const CheckedColumn& column : columns) {
     const ColumnSource* const source = FindSource(column.operations[0].name);
-    BATCHD_ASSIGN_OR_RETURN(MadeColumn made, source->make(column, *dataset));
+    BATCHD_ASSIGN_OR_RETURN(MadeColumn made, source->make(column, *dataset, isolation));
     plan->needs_bytes_ = plan->needs_bytes_ || made.plan->needs_bytes();
     // One thread makes the columns of a sample one after the other.
     plan->scratch_bytes_max_ = std::max(plan->scratch_bytes_max_, made.scratch_bytes_max);

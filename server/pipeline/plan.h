@@ -18,6 +18,7 @@
 #include "server/base/schema.h"
 #include "server/dataset/dataset.h"
 #include "server/decoder/decoder.h"
+#include "server/decoder/isolated_decoder.h"
 #include "server/image/picture_plan.h"
 #include "server/image/scratch.h"
 #include "server/memory/slab_layout.h"
@@ -39,6 +40,10 @@ struct PipelineSpec {
 
 // What one CPU thread has to work with. Thread-compatible.
 struct Worker {
+  // With `isolation`, pictures are decoded in a process of their own.
+  explicit Worker(DecodeIsolation* isolation = nullptr)
+      : decoders(isolation == nullptr ? nullptr : isolation->MakeDecoder()) {}
+
   Scratch scratch;
   Scratch joint_scratch;  // of a picture that several columns take their parts of
   DecoderSet decoders;
@@ -102,10 +107,12 @@ class PipelinePlan {
  public:
   // Checks names, arguments and order, and fixes the shape of every column. A column whose size
   // would follow the picture takes the size of the first sample that can be read, by looking at the
-  // headers of at most 16; so this may wait for storage: control thread only.
+  // headers of at most 16 (with `isolation` if that is not null); so this may wait for storage:
+  // control thread only.
   // Errors: field errors "pipeline.<column>[<i>]…" with what is wrong and what would be right.
   static absl::StatusOr<std::shared_ptr<const PipelinePlan>> Compile(
-      const PipelineSpec& spec, std::shared_ptr<const Dataset> dataset);
+      const PipelineSpec& spec, std::shared_ptr<const Dataset> dataset,
+      DecodeIsolation* isolation = nullptr);
 
   const Dataset& dataset() const { return *dataset_; }
   int column_count() const { return static_cast<int>(columns_.size()); }

@@ -48,7 +48,8 @@ class Manager : public SessionManager {
         scratch_gate_(&scratch_budget_),
         opener_(options_, &slab_budget_, metrics),
         readers_(options.reader_threads, &encoded_budget_, &queue_, metrics),
-        pool_({options.cpu_threads, options.nice, &scratch_gate_}, &queue_, &readers_, metrics) {
+        pool_({options.cpu_threads, options.nice, &scratch_gate_, options.isolation}, &queue_,
+              &readers_, metrics) {
     Set(metrics_->cpu_threads, options.cpu_threads);
     Set(metrics_->memory_slabs_budget, static_cast<double>(options.slab_budget_bytes));
     Set(metrics_->memory_encoded_budget, static_cast<double>(options.encoded_budget_bytes));

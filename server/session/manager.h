@@ -79,6 +79,8 @@ struct ManagerOptions {
   std::vector<std::pair<std::string, OperationSpec>> named_datasets;
   // Niceness of the CPU threads; 0 leaves the scheduler alone (tests).
   int nice = 10;
+  // If not null, pictures are decoded in processes; outlives the manager.
+  DecodeIsolation* isolation = nullptr;
   // Said to every client when it opens.
   std::vector<std::string> warnings;
 };

@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<SessionParts>> Opener::Open(const OpenRequest& re
   BATCHD_RETURN_IF_ERROR(CheckRequest(request));
   BATCHD_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, OpenDataset(request));
   BATCHD_ASSIGN_OR_RETURN(std::shared_ptr<const PipelinePlan> pipeline,
-                          PipelinePlan::Compile(request.pipeline, dataset));
+                          PipelinePlan::Compile(request.pipeline, dataset, options_.isolation));
   BATCHD_ASSIGN_OR_RETURN(std::shared_ptr<const Sampler> sampler,
                           MakeSampler({.num_samples = dataset->num_samples(),
                                        .seed = request.seed,

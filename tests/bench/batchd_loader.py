@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""batchd over shared memory, with Pillow's pixels, or with the variant fast.
+"""batchd over shared memory, with Pillow's pixels; with the variant fast, decoding less exactly, and
+with isolated, decoding in processes.
 
 The daemon is a child of this process, so that its CPU time and memory count; its start and the
 listing of the folder count as time to the first batch.
@@ -24,7 +25,7 @@ from batchd import transforms as T  # noqa: E402
 
 
 def columns(options):
-    image = [T.DecodeImage(decode=options.variant or "exact")]
+    image = [T.DecodeImage(decode="fast" if options.variant == "fast" else "exact")]
     if options.train:
         image += [T.RandomResizedCrop(measure.SIZE), T.RandomHorizontalFlip()]
     else:
@@ -38,7 +39,8 @@ def make(options):
     with contextlib.ExitStack() as stack:
         address = options.address
         if not address:
-            flags = (f"--cpus={options.workers}",)
+            isolation = "process" if options.variant == "isolated" else "none"
+            flags = (f"--cpus={options.workers}", f"--decode-isolation={isolation}")
             address = stack.enter_context(Daemon((options.data,), *flags)).address
         loader = stack.enter_context(batchd.Loader(
             batchd.ImageFolder(options.data), columns(options), batch_size=options.batch_size,

@@ -46,6 +46,7 @@ class Entry(NamedTuple):
 ENTRIES = (
     Entry("batchd", "batchd_loader.py"),
     Entry("batchd:fast", "batchd_loader.py", "fast"),
+    Entry("batchd:isolated", "batchd_loader.py", "isolated"),
     Entry("bound:whole", "jpeg_bound.py", "whole"),
     Entry("bound:crop", "jpeg_bound.py", "crop"),
     Entry("torch:pil", "torch_dataloader.py", "pil", "rivals", many_workers=True),

@@ -60,7 +60,7 @@ def test_entries_are_measured_in_every_round_and_missing_rivals_are_named(pictur
 
     assert done.returncode == 0, done.stdout + done.stderr
     seen = records(tmp_path / "out.jsonl")[1:]
-    names = ["batchd", "batchd:fast", "bound:whole", "bound:crop"]
+    names = ["batchd", "batchd:fast", "batchd:isolated", "bound:whole", "bound:crop"]
     assert [record["entry"] for record in seen] == names + names[::-1]
     assert all(record["images"] == 16 and record["cpu_s_per_1000"] > 0 for record in seen)
     batchd = seen[0]

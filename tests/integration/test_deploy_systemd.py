@@ -56,7 +56,8 @@ def parse_unit(path: pathlib.Path) -> dict[str, list[str]]:
 
 
 def loader_of(root: pathlib.Path, address: str, **more) -> batchd.Loader:
-    return batchd.Loader(batchd.ImageFolder(str(root)), {"label": T.Label()}, address=address,
+    columns = {"image": T.DecodeImage(), "label": T.Label()}
+    return batchd.Loader(batchd.ImageFolder(str(root)), columns, address=address,
                          **{"batch_size": 10, "prefetch": 2, **more})
 
 
@@ -101,13 +102,15 @@ def test_units_and_configuration_speak_of_one_socket():
 # The daemon's part.
 
 
-def test_the_service_runs_confined_and_a_restart_loses_nothing(manager, short):
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_the_service_runs_confined_and_a_restart_loses_nothing(manager, short, isolation):
     """A trainer comes before the daemon and stays through a restart; its socket is systemd's."""
     service = parse_unit(UNITS / "batchd.service")
     config = json.loads((UNITS / "config.json").read_text())
     root = make_numbered_folder(short / "data", 400)
     config |= {"listen": [f"unix:{manager.path}"], "root": [str(root)],
-               "state_dir": str(short / "cache"), "http": "127.0.0.1:0"}
+               "state_dir": str(short / "cache"), "http": "127.0.0.1:0",
+               "decode_isolation": isolation}
     (short / "config.json").write_text(json.dumps(config))
     command = service["ExecStart"][0].replace("/usr/bin/batchd", BINARY)
     command = command.replace("/etc/batchd/config.json", str(short / "config.json"))

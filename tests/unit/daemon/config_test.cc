@@ -170,6 +170,16 @@ TEST_F(ConfigTest, MemoryBelowAWorkingSizeIsRefused) {
   EXPECT_THAT(Resolve(), FailsWith(kUsage, "--memory=1M: must be"));
 }
 
+TEST_F(ConfigTest, DecodingIsIsolatedWhereThatIsSaid) {
+  EXPECT_FALSE(Resolve()->isolates_decoding);
+  env_["BATCHD_DECODE_ISOLATION"] = "process";
+  EXPECT_TRUE(Resolve()->isolates_decoding);
+  flags_["decode-isolation"] = {"none"};
+  EXPECT_FALSE(Resolve()->isolates_decoding);
+  flags_["decode-isolation"] = {"thread"};
+  EXPECT_THAT(Resolve(), FailsWith(kUsage, "--decode-isolation=thread: must be none or process"));
+}
+
 TEST(ParseBytesTest, SuffixesArePowersOf1024) {
   EXPECT_EQ(ParseBytes("4096"), 4096);
   EXPECT_EQ(ParseBytes("64M"), int64_t{64} << 20);

@@ -86,7 +86,7 @@ std::vector<uint8_t> EncodeJpeg(const TestPicture& picture) {
 // beside it.
 int64_t AllocationsOfWarmRows(const PictureFolder& folder,
                               const std::vector<OperationSpec>& operations = {},
-                              const std::vector<ColumnSpec>& more = {}) {
+                              const std::vector<ColumnSpec>& more = {}, bool isolated = false) {
   constexpr int64_t kRows = 96, kWarmRows = 64;
   OpenRequest request = folder.Request(kRows);
   if (!operations.empty()) request.pipeline.columns[0].operations = operations;
@@ -110,7 +110,10 @@ int64_t AllocationsOfWarmRows(const PictureFolder& folder,
   WorkQueue queue;
   queue.AddLane(&lane);
   Readers readers(0, &slabs, &queue, &metrics);  // a row that went there would never end
-  RowMaker maker(nullptr, &readers, &metrics);
+  DecodeIsolation isolation(
+      {.program = BATCHD_TEST_WORKER, .encoded_bytes_max = 1 << 20, .memory_bytes_max = 1 << 28},
+      &metrics);
+  RowMaker maker(nullptr, &readers, &metrics, isolated ? &isolation : nullptr);
   bool done = false;
   Batch batch(&plan, &lane, segment->slab(0), [&](Batch*) { done = true; });
   batch.Begin({0, 0, 0, 1});
@@ -148,6 +151,7 @@ TEST(Allocations, AWarmRowOfJpegAllocatesNothing) {
     folder.Write(i, EncodeJpeg(NoisePicture({40 + i, 50 - i}, &draws)));  // the bytes decide
   }
   EXPECT_EQ(AllocationsOfWarmRows(folder), 0);
+  EXPECT_EQ(AllocationsOfWarmRows(folder, {}, {}, /*isolated=*/true), 0);
 }
 
 Json Inside() {
