@@ -170,8 +170,8 @@ class DecodeImage(Operation):
 
 class DecodeMask(Operation):
     """Decodes the sample's picture to class numbers, height x width: indices of a palette, or grey
-    levels. PNG, BMP and PGM of 8 bits at most. Only crops, flips, turns and resizes may follow,
-    and all take the nearest pixel.
+    levels. PNG, TIFF, BMP and PGM of 8 bits at most. Only crops, flips, turns and resizes may
+    follow, and all take the nearest pixel.
 
     Args:
         max_pixels: The most pixels a picture may have, as stored and after each operation; above it
