@@ -20,6 +20,7 @@
 #include "server/decoder/decoder.h"
 #include "server/decoder/exif.h"
 #include "server/decoder/jpeg_scan.h"
+#include "server/decoder/mask_row.h"
 #include "server/decoder/size_limits.h"
 
 namespace batchd {
@@ -146,8 +147,14 @@ class TiffReader {
 
   const Layout& layout() const { return layout_; }
 
-  // The samples of the region, 8 bits each and used_channels together, then as rows of RGB.
-  absl::Status Decode(const Box& region, Scratch* scratch, RowSink* sink) {
+  // Whether a pixel is one index or one grey level, of 8 bits at most and stored without loss.
+  bool is_mask() const {
+    return layout_.channels == 1 && layout_.bits <= 8 && layout_.compression != COMPRESSION_JPEG;
+  }
+
+  // The samples of the region, 8 bits each and used_channels together, then as rows of RGB or, of
+  // a mask, of numbers.
+  absl::Status Decode(const Box& region, bool as_mask, Scratch* scratch, RowSink* sink) {
     BATCHD_RETURN_IF_ERROR(CheckCost());
     BATCHD_RETURN_IF_ERROR(ReadPalette());
     const int64_t unit_bytes = layout_.tiled ? TIFFTileSize64(tiff_.get()) : ScanlineBytes();
@@ -170,7 +177,13 @@ class TiffReader {
       if (status.ok()) status = read;
     }
     for (int y = 0; y < good_rows; ++y) {
-      ConvertRow(samples_ + size_t(y) * region.width * layout_.used_channels, rgb);
+      uint8_t* const samples = samples_ + size_t(y) * region.width * layout_.used_channels;
+      if (as_mask) {
+        for (int x = 0; x < region.width; ++x) samples[x] = MaskValue(samples[x]);
+        TripleRow(samples, region.width, rgb);
+      } else {
+        ConvertRow(samples, rgb);
+      }
       sink->PutRows(rgb, 0, 1);
     }
     return status;
@@ -392,8 +405,17 @@ class TiffReader {
       std::memcpy(&value, line + 2 * i, 2);
       return static_cast<uint8_t>(value >> 8);
     }
-    const int64_t bit = i * bits;
-    return line[bit / 8] >> (8 - bits - bit % 8) & ((1 << bits) - 1);
+    return PackedValue(line, i, bits);
+  }
+
+  // As in a PNG: grey levels of 2 and 4 bits are spread over 0 to 255, those of 1 bit are 0 and 1.
+  uint8_t MaskValue(uint8_t sample) const {
+    if (layout_.photometric == PHOTOMETRIC_PALETTE) return sample;
+    const int step = layout_.bits == 2 ? 85 : layout_.bits == 4 ? 17 : 1;
+    const int white = layout_.bits == 1 ? 1 : 255;
+    const int level = sample * step;
+    return static_cast<uint8_t>(layout_.photometric == PHOTOMETRIC_MINISWHITE ? white - level
+                                                                              : level);
   }
 
   void ConvertRow(const uint8_t* in, uint8_t* rgb) const {
@@ -433,8 +455,16 @@ class TiffReader {
 class TiffDecoder final : public ImageDecoder {
  public:
   absl::StatusOr<ImageSize> ReadHeader(Bytes bytes, const DecodeLimits& limits) override {
+    as_mask_ = limits.as_mask;
     TiffReader reader(bytes);
     BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
+    if (as_mask_ && !reader.is_mask()) {
+      return SampleErr(
+          SampleReason::kUnsupported,
+          "a TIFF of {} channels, {} bits and compression {} as a mask; masks have one "
+          "channel, 8 bits at most, and no compression by JPEG",
+          reader.layout().channels, reader.layout().bits, reader.layout().compression);
+    }
     return CheckedSize(reader.layout().height, reader.layout().width, limits);
   }
 
@@ -443,10 +473,13 @@ class TiffDecoder final : public ImageDecoder {
     BATCHD_RETURN_IF_ERROR(reader.ReadHeader());
     BATCHD_CHECK(LiesInside(region, {static_cast<int>(reader.layout().height),
                                      static_cast<int>(reader.layout().width)}));
-    return reader.Decode(region, scratch, sink);
+    return reader.Decode(region, as_mask_, scratch, sink);
   }
 
   int Orientation(Bytes bytes) override { return ExifOrientation(bytes); }
+
+ private:
+  bool as_mask_ = false;
 };
 
 // "LIBTIFF, Version 4.5.0", and then the copyright.
@@ -464,6 +497,7 @@ const DecoderKind kTiffDecoder = {
     .matches = Matches,
     .make = []() -> std::unique_ptr<ImageDecoder> { return std::make_unique<TiffDecoder>(); },
     .build = Build,
+    .has_masks = true,
 };
 
 }  // namespace batchd

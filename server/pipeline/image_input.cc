@@ -118,7 +118,7 @@ const Schema& ImageInput::MaskSchema() {
         .name = "DecodeMask",
         .sentence =
             "Decodes the sample's picture to class numbers, height x width: indices of a "
-            "palette, or grey levels. PNG, BMP and PGM of 8 bits at most. Only crops, "
+            "palette, or grey levels. PNG, TIFF, BMP and PGM of 8 bits at most. Only crops, "
             "flips, turns and resizes may follow, and all take the nearest pixel.",
         .params = PictureParams()};
     made->params.push_back({.name = "dtype",

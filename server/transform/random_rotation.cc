@@ -24,8 +24,8 @@ const Schema& GetSchema() {
                  WarpInterpolationParam(),
                  {.name = "expand",
                   .type = ParamType::kBool,
-                  .sentence = "The result is as large as the turned picture, and center counts for "
-                              "nothing; otherwise it has the picture's size.",
+                  .sentence = "The result is as large as the turned picture, which it shows whole "
+                              "if the center is the middle; otherwise it has the picture's size.",
                   .default_value = false},
                  CenterParam(),
                  FillParam(0)}};
@@ -63,10 +63,9 @@ absl::StatusOr<std::unique_ptr<Transform>> Make(const CheckedOperation& operatio
   const Json& arguments = operation.arguments;
   BATCHD_ASSIGN_OR_RETURN(const Range degrees, RangeAboutZero("degrees", arguments["degrees"]));
   BATCHD_ASSIGN_OR_RETURN(const Colour fill, FillArgument(operation));
-  const bool expands = arguments["expand"].get<bool>();
-  return std::make_unique<RandomRotation>(
-      degrees, FilterArgument(arguments["interpolation"]), expands,
-      expands ? std::nullopt : CenterArgument(arguments["center"]), fill);
+  return std::make_unique<RandomRotation>(degrees, FilterArgument(arguments["interpolation"]),
+                                          arguments["expand"].get<bool>(),
+                                          CenterArgument(arguments["center"]), fill);
 }
 
 }  // namespace

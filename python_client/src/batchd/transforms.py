@@ -177,8 +177,8 @@ class DecodeImage(Operation):
 
 class DecodeMask(Operation):
     """Decodes the sample's picture to class numbers, height x width: indices of a palette, or grey
-    levels. PNG, BMP and PGM of 8 bits at most. Only crops, flips, turns and resizes may follow,
-    and all take the nearest pixel.
+    levels. PNG, TIFF, BMP and PGM of 8 bits at most. Only crops, flips, turns and resizes may
+    follow, and all take the nearest pixel.
 
     Args:
         max_pixels: The most pixels a picture may have, as stored and after each operation; above it
@@ -606,8 +606,8 @@ class RandomRotation(Operation):
         degrees: Least and most of the angle, counter-clockwise; one number x is from -x to x. -1000
             to 1000.
         interpolation: How the picture is read between its pixels.
-        expand: The result is as large as the turned picture, and center counts for nothing;
-            otherwise it has the picture's size.
+        expand: The result is as large as the turned picture, which it shows whole if the center is
+            the middle; otherwise it has the picture's size.
         center: The point that stays in its place, x and y in pixels from the top left; the middle
             if it is not given. -1000000 to 1000000.
         fill: The colour of what lies outside the picture: red, green, blue, or one number for all.

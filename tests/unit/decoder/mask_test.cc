@@ -108,6 +108,43 @@ TEST(Mask, ASmallInterlacedPng) {
   }
 }
 
+#ifdef BATCHD_HAS_TIFF
+TEST(Mask, TiffGivesSamplesOfItsPalette) {
+  const ByteVector samples = TestSamples(kSize, 1);  // a row is a strip's line
+  for (const int compression : {COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE}) {
+    const ByteVector mask = DecodedMask(EncodeTiff({.size = kSize,
+                                                    .channels = 1,
+                                                    .photometric = PHOTOMETRIC_PALETTE,
+                                                    .compression = compression}));
+    ASSERT_EQ(mask.size(), 3 * samples.size());
+    for (size_t i = 0; i < samples.size(); ++i) ASSERT_EQ(mask[3 * i], samples[i]);
+  }
+}
+
+TEST(Mask, TiffGivesGreyLevels) {
+  for (const int photometric : {PHOTOMETRIC_MINISBLACK, PHOTOMETRIC_MINISWHITE}) {
+    for (const int tile : {0, 16}) {
+      for (const int bits : {1, 2, 4, 8}) {
+        SCOPED_TRACE(bits);
+        ExpectNumbersOf(EncodeTiff({.size = kSize,
+                                    .bits = bits,
+                                    .channels = 1,
+                                    .photometric = photometric,
+                                    .tile = tile}),
+                        [bits](uint8_t level) -> std::array<uint8_t, 3> {
+                          const auto spread = uint8_t(bits == 1 ? level * 255 : level);
+                          return {spread, spread, spread};
+                        });
+      }
+    }
+  }
+}
+
+TEST(Mask, ATiffOfColoursIsUnsupported) {
+  EXPECT_THAT(DecodeAnyWhole(EncodeTiff({}), kAsMask), IsBadSample(SampleReason::kUnsupported));
+}
+#endif  // BATCHD_HAS_TIFF
+
 // A decoder is used for pictures and masks by turns.
 TEST(Mask, TheNextPictureIsNone) {
   const ByteVector png = EncodePng({kSize, SPNG_COLOR_TYPE_INDEXED, 8, false});

@@ -142,6 +142,16 @@ TEST(RandomRotation, TurnsByItsOnlyDraw) {
   }
 }
 
+// As torchvision's on a PIL picture; on a tensor it forgets the center.
+TEST(RandomRotation, ACenterCountsForAnExpandedPictureToo) {
+  const auto rotation =
+      MakePrepared("RandomRotation", {{"degrees", {33, 33}}, {"expand", true}, {"center", {3, 4}}});
+  const PicturePlan plan = PlanOf(*rotation, {20, 30}, 0);
+  const Rotation due = RotationOf({20, 30}, 33, WarpPoint{3, 4}, true);
+  EXPECT_EQ(plan.output(), (ImageSize{34, 37}));  // about the middle it is 34 x 38
+  ExpectEqualSteps(StepsOf(plan)[0], WarpStep(due.matrix, due.size, Filter::kNearest, {}));
+}
+
 TEST(RandomAffine, EachDrawHasItsPlaceWhetherItIsAskedForOrNot) {
   const ImageSize size = {30, 47};
   const auto all = MakePrepared("RandomAffine", {{"degrees", 20},
