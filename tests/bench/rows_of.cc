@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes the rows of one picture, of the train recipe, one for each epoch: for counting instructions.
+// Makes the rows of one picture, of the train recipe, one for each epoch: for counting
+// instructions.
 //
 //   rows_of FILE COUNT exact|fast
 
