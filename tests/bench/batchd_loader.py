@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""batchd over shared memory, with Pillow's pixels; with the variant fast, decoding less exactly, and
-with isolated, decoding in processes.
+"""batchd over shared memory, with Pillow's pixels. The variant fast decodes less exactly, isolated
+decodes in processes.
 
 The daemon is a child of this process, so that its CPU time and memory count; its start and the
 listing of the folder count as time to the first batch.

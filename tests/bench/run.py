@@ -167,7 +167,8 @@ def summary(record: dict[str, Any]) -> str:
         return record["error"]
     if "equal" in record:
         return (f"{record['equal']} of {record['pictures']} pictures equal to Pillow's, mean "
-                f"difference {record['mean_difference']:.3f}")
+                f"difference {record['mean_difference']:.3f}, largest "
+                f"{record['largest_difference']}")
     return (f"{record['images_s']:7.1f} images/s  {record['cpu_s_per_1000']:.3f} CPU-s/1000  "
             f"foreign {record['foreign']:.0%}  {record['seconds']:.0f} s")
 
