@@ -63,6 +63,14 @@ void PicturePlan::FlipHorizontal() {
 }
 
 void PicturePlan::FlipVertical() {
+  // A stage that turns a picture upside down holds all of it: one a segment, so that the scratch
+  // of a sample has a bound.
+  const GeometryPlan& geometry = segments_.back().geometry;
+  for (int i = 0; i + 1 < geometry.stage_count(); ++i) {
+    if (!geometry.stage(i).flip_vertical) continue;
+    AddSegment();
+    break;
+  }
   AddGeometry([](GeometryPlan* geometry) { return geometry->FlipVertical(); });
 }
 

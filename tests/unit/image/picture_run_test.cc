@@ -122,6 +122,26 @@ TEST(PicturePlan, MoreStagesThanAGeometryPlanHoldsGoOnInANewSegment) {
   EXPECT_FALSE(RunPlan(plan, TestPicture({30, 40}), &scratch).pixels.empty());
 }
 
+TEST(PicturePlan, OneStageOfASegmentHoldsAPictureToTurnIt) {
+  PicturePlan plan({30, 40});
+  for (int i = 0; i < 5; ++i) {
+    plan.FlipVertical();
+    plan.Resize({20 + i, 50 - i}, Filter::kBilinear);
+  }
+  EXPECT_EQ(plan.segments().size(), 5u);
+  for (const PicturePlan::Segment& segment : plan.segments()) {
+    int flips = 0;
+    for (int i = 0; i < segment.geometry.stage_count(); ++i) {
+      flips += segment.geometry.stage(i).flip_vertical;
+    }
+    EXPECT_EQ(flips, 1);
+  }
+  PicturePlan twice({30, 40});
+  twice.FlipVertical();
+  twice.FlipVertical();
+  EXPECT_EQ(twice.segments().size(), 1u);
+}
+
 TEST(PicturePlan, TheLargestIsThatOfAllThatIsMadeOnTheWay) {
   PicturePlan plan({30, 40});
   plan.Resize({300, 200}, Filter::kBilinear);

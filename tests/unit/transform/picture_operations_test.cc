@@ -10,6 +10,7 @@
 #include <map>
 
 #include "server/image/fixed_math.h"
+#include "server/transform/kinds.h"
 #include "server/transform/steps.h"
 #include "tests/support/cases.h"
 #include "tests/support/status_matchers.h"
@@ -227,6 +228,23 @@ TEST(RandomCrop, WhatIsOutsideIsAsPadMakesIt) {
     EXPECT_EQ(RunPlan(PlanOf(*crop, picture.size, ordinal), picture, &scratch),
               RunPlan(due, padded, &scratch));
   }
+}
+
+TEST(CropOrPad, OnlyABoxThatReachesOutNeedsAStep) {
+  const auto needs_step = [](const Box& box, PadMode mode, const Colour& fill) {
+    PicturePlan plan({10, 12});
+    CropOrPad(box, mode, fill, &plan);
+    EXPECT_EQ(plan.output(), (ImageSize{box.height, box.width}));
+    return plan.has_steps();
+  };
+  const Box outside[] = {{-1, 2, 5, 5}, {2, -1, 5, 5}, {6, 2, 5, 5}, {2, 8, 5, 5}};
+  for (const Box& box : outside) {
+    EXPECT_TRUE(needs_step(box, PadMode::kReflect, {}));
+    EXPECT_TRUE(needs_step(box, PadMode::kConstant, {0, 0, 1}));
+    EXPECT_FALSE(needs_step(box, PadMode::kConstant, {}));
+  }
+  EXPECT_FALSE(needs_step({5, 7, 5, 5}, PadMode::kReflect, {}));
+  EXPECT_FALSE(needs_step({0, 0, 10, 12}, PadMode::kConstant, {1, 1, 1}));
 }
 
 TEST(RandomCrop, ATooSmallPictureIsAnErrorWithTheWayOut) {
