@@ -53,6 +53,16 @@ def test_a_box_decoded_alone_is_that_part_of_the_picture(pictures):
     assert json.loads(done.stdout) == {"images": COUNT - 1, "different": 0}  # one is a PNG
 
 
+def test_picture_operations_and_crops_are_timed(pictures):
+    files = sorted(pictures.rglob("*.JPEG"))[:4]
+    done = subprocess.run([PROGRAMS / "picture_kernels", *files], capture_output=True, text=True,
+                          timeout=60, check=True)
+
+    seen = json.loads(done.stdout)
+    assert {"jitter", "blur 23", "2 crops alone", "10 crops together"} <= set(seen)
+    assert min(seen.values()) > 0
+
+
 def test_entries_are_measured_in_every_round_and_missing_rivals_are_named(pictures, tmp_path):
     done = bench("run.py", "--data", pictures, "--count", COUNT, "--build", BUILD, "--venvs",
                  tmp_path, "--rounds", 2, "--warm", 1, "--batches", 2, "--batch-size", 8, "--wait",
