@@ -14,7 +14,7 @@
 namespace batchd {
 
 // Of one side. Keeps a row of any format within bounds: a row is what a decoder always holds.
-inline constexpr int64_t kSideMax = int64_t{1} << 20;
+inline constexpr int64_t kDecodedSideMax = int64_t{1} << 20;
 
 // The size that a header claims, once it is within limits.
 // Errors: sample errors corrupt (an empty side), too_large (naming both numbers).
@@ -24,10 +24,10 @@ inline absl::StatusOr<ImageSize> CheckedSize(int64_t height, int64_t width,
     return SampleErr(SampleReason::kCorrupt, "the header claims {}x{} pixels (width x height)",
                      width, height);
   }
-  if (height > kSideMax || width > kSideMax) {
+  if (height > kDecodedSideMax || width > kDecodedSideMax) {
     return SampleErr(SampleReason::kTooLarge,
                      "{}x{} pixels (width x height): a side may have {} pixels", width, height,
-                     kSideMax);
+                     kDecodedSideMax);
   }
   if (height * width > limits.pixels_max) {
     return SampleErr(SampleReason::kTooLarge,

@@ -31,7 +31,7 @@ namespace batchd {
 // Rows that go over at once: few enough to stay in a core's cache, enough for most pictures.
 inline constexpr int64_t kRowsWindowBytes = int64_t{512} << 10;
 // The place for them: one row of any picture, and what may be read behind it.
-inline constexpr int64_t kRowsSizeBytes = 3 * kSideMax + int64_t{kRowSlackBytes};
+inline constexpr int64_t kRowsSizeBytes = 3 * kDecodedSideMax + int64_t{kRowSlackBytes};
 static_assert(kRowsWindowBytes + kRowSlackBytes <= kRowsSizeBytes);
 
 // How many rows of `width` pixels are in a full window.

@@ -92,6 +92,7 @@ int64_t ImageColumn::scratch_bytes_max() const {
 }
 
 absl::Status ImageColumn::Prepare(const std::string& name, DType mask_dtype) {
+  if (input_.is_mask()) format_.channels = 1;
   BATCHD_RETURN_IF_ERROR(PrepareOperations(operations_, &format_, &table_));
   shape_.name = name;
   shape_.dtype = input_.is_mask() ? mask_dtype : format_.dtype;

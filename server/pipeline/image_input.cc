@@ -161,13 +161,17 @@ absl::StatusOr<OpenedPicture> ImageInput::Open(Bytes bytes, Worker* worker) cons
   return picture;
 }
 
-void ImageInput::Reduce(const OpenedPicture& picture, std::span<PicturePlan> plans) const {
+bool ImageInput::Reduce(const OpenedPicture& picture, std::span<PicturePlan> plans) const {
   // A turned picture's rounded-up side would be at its other end.
-  if (!limits_.is_fast || picture.orientation != 1) return;
-  int reduction = kReductionMax;
-  for (const PicturePlan& plan : plans) reduction = std::min(reduction, plan.ReductionMax());
-  if (reduction == 1 || !picture.decoder->Reduce(reduction)) return;
+  if (!limits_.is_fast || picture.orientation != 1) return true;
+  const int reduction = plans[0].ReductionMax();
+  const bool is_one = std::all_of(plans.begin(), plans.end(), [&](const PicturePlan& plan) {
+    return plan.ReductionMax() == reduction;
+  });
+  if (!is_one) return !picture.decoder->Reduce(kReductionMax);
+  if (reduction == 1 || !picture.decoder->Reduce(reduction)) return true;
   for (PicturePlan& plan : plans) plan.Reduce(reduction);
+  return true;
 }
 
 absl::Status ImageInput::Decode(const OpenedPicture& picture, const Box& region, int good_rows_min,

@@ -49,9 +49,10 @@ class ImageInput {
   // Errors: sample errors.
   absl::StatusOr<OpenedPicture> Open(Bytes bytes, Worker* worker) const;
 
-  // For fast decoding: where every plan makes the picture smaller by half or more, lets the decoder
-  // do that, and changes the plans to it. Before Decode.
-  void Reduce(const OpenedPicture& picture, std::span<PicturePlan> plans) const;
+  // For fast decoding: where the plans make the picture smaller by half or more, lets the decoder
+  // do that, and changes the plans to it. Before Decode. False, and no plan is changed, if they are
+  // not to have the same reduction.
+  bool Reduce(const OpenedPicture& picture, std::span<PicturePlan> plans) const;
 
   // Puts the rows of `region` of the upright picture into `sink`. Of a damaged picture, if those
   // are taken, the rows that do not come are grey; it is an error all the same if fewer than

@@ -35,12 +35,16 @@ class JointImages final : public JointPlan {
   // What the first `count` columns need.
   struct Need {
     size_t count = 0;
+    bool is_joint = true;   // false: the columns are to be made of different decodes
     Box region;             // of the upright picture
     int good_rows_min = 0;  // of the stored rows of the region
     int64_t pixels = 0;     // of the largest picture on the way
   };
   absl::Status Plan(const Dataset& dataset, const OpenedPicture& picture, const DrawKey& key,
                     std::span<PicturePlan> plans, Need* need) const;
+  // Each column by itself.
+  absl::Status MakeApart(const Dataset& dataset, Bytes bytes, const DrawKey& key, Worker* worker,
+                         std::span<uint8_t* const> out) const;
   void MakeColumn(size_t i, const PicturePlan& plan, const Box& region, const Picture& decoded,
                   Worker* worker, uint8_t* out) const;
 
@@ -56,7 +60,9 @@ absl::Status JointImages::Plan(const Dataset& dataset, const OpenedPicture& pict
     if (!planned.ok()) break;
     ++need->count;
   }
-  columns_[0]->input().Reduce(picture, plans.first(need->count));
+  if (need->count == 0) return planned;
+  need->is_joint = columns_[0]->input().Reduce(picture, plans.first(need->count));
+  if (!need->is_joint) return planned;
   int last_top = 0;  // of the columns' stored parts
   need->pixels = PixelsOf(picture.stored);
   for (size_t i = 0; i < need->count; ++i) {
@@ -80,6 +86,14 @@ void JointImages::MakeColumn(size_t i, const PicturePlan& plan, const Box& regio
   run.Finish();
 }
 
+absl::Status JointImages::MakeApart(const Dataset& dataset, Bytes bytes, const DrawKey& key,
+                                    Worker* worker, std::span<uint8_t* const> out) const {
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    BATCHD_RETURN_IF_ERROR(columns_[i]->MakeRow(dataset, bytes, key, worker, out[i]));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status JointImages::MakeRows(const Dataset& dataset, Bytes bytes, const DrawKey& key,
                                    Worker* worker, std::span<uint8_t* const> out) const {
   const ImageInput& input = columns_[0]->input();
@@ -88,6 +102,7 @@ absl::Status JointImages::MakeRows(const Dataset& dataset, Bytes bytes, const Dr
   Need need;
   const absl::Status planned = Plan(dataset, picture, key, plans, &need);
   if (need.count == 0) return planned;
+  if (!need.is_joint) return MakeApart(dataset, bytes, key, worker, out);
   // Not more than for a column alone: what the decoder takes is given back before the columns are
   // made, and the decoded box is less than that.
   int64_t scratch_bytes = 0;

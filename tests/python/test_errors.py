@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from typing import Any
@@ -212,10 +213,14 @@ def test_wrong_arguments_name_value_and_limit(arguments: dict[str, Any], words: 
         (7, COLUMNS, "dataset=7 is no dataset"),
         ("x", {}, "no mapping"),
         ("x", {"image": ["DecodeImage"]}, r"columns\['image'\]\[0\]='DecodeImage' is no operation"),
+        ("x", {"image": [T.DecodeImage(), T.Normalize(mean=(0, math.nan, 0))]},
+         r"columns\['image'\]\[1\].mean\[1\]=nan is no finite number"),
+        ("x", {"image": [T.RandomApply([T.ColorJitter(hue=math.inf)])]},
+         r"columns\['image'\]\[0\].transforms\[0\].arguments.hue=inf is no finite number"),
     ],
 )
 def test_wrong_pipelines_name_their_place(dataset: Any, columns: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         batchd.Loader(dataset, columns, batch_size=4)
 
 

@@ -109,9 +109,10 @@ def test_draws_depend_on_seed_epoch_and_step_alone(make: Any) -> None:
         images, _ = make(CLASSES, seed=seed)(a_batch(**place), some_images(), some_labels())
         return bytes(images.tobytes())
 
-    assert mixed(0) == mixed(0)
-    seen = {mixed(0), mixed(1), mixed(0, step=4), mixed(0, epoch=2)}
-    assert len(seen) == 4
+    assert mixed(0) == mixed(0) == mixed(2**64)
+    seen = {mixed(0), mixed(1), mixed(-1), mixed(-2), mixed(2**63), mixed(2**63 + 1),
+            mixed(0, step=4), mixed(0, epoch=2)}
+    assert len(seen) == 8
 
 
 def test_shares_have_the_beta_distribution() -> None:

@@ -36,8 +36,9 @@ class _Mixing:
         self.seed = seed
 
     def _draws(self, batch: Batch) -> np.random.Generator:
-        key = [self.seed % 2**64, self._kind]
-        counter = [0, batch.step, batch.epoch, 0]  # the first word counts on with what is drawn
+        key = np.array([self.seed % 2**64, self._kind], np.uint64)
+        # The first word counts on with what is drawn.
+        counter = np.array([0, batch.step, batch.epoch, 0], np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def _targets(self, labels: Any, partner: Any, share: float) -> Any:

@@ -43,8 +43,21 @@ def pipeline_to_json(columns: Mapping[str, ColumnOperations]) -> dict[str, Any]:
                     f"columns[{name!r}][{index}]={item!r} is no operation; "
                     "batchd.transforms has them"
                 )
+            check_finite(f"columns[{name!r}][{index}]", item.arguments)
         result.append({"name": name, "operations": [item.to_json() for item in items]})
     return {"columns": result}
+
+
+def check_finite(path: str, value: Any) -> None:
+    """JSON has no other numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{path}={value!r} is no finite number")
+    if isinstance(value, Mapping):
+        for name, inside in value.items():
+            check_finite(f"{path}.{name}", inside)
+    elif isinstance(value, (list, tuple)):
+        for index, inside in enumerate(value):
+            check_finite(f"{path}[{index}]", inside)
 
 
 def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
