@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """batchd over shared memory. The daemon is a child of this process, so that its CPU time and memory
-count; its start and the listing of the folder count as time to the first batch. The variant `isolated`
-decodes in processes.
+count; its start and the listing of the folder count as time to the first batch. The variant
+`isolated` decodes in processes.
 """
 
 from __future__ import annotations
