@@ -11,8 +11,8 @@
 // ignored; pixels are as stored (EXIF orientation is told, not applied); of several pictures the
 // first counts. What is wrong with a picture depends on its bytes and the box alone.
 //
-// A decoder computes: it opens nothing, starts no thread and asks the system for nothing but memory.
-// In a decode worker the kernel would end it (confinement.h).
+// A decoder computes: it opens nothing, starts no thread and asks the system for nothing but
+// memory. In a decode worker the kernel would end it (confinement.h).
 //
 // Adding one: a file `<name>_decoder.cc` that defines a DecoderKind, its line in registry.cc and
 // CMakeLists.txt, and a unit test. tests/conformance/decoder_suite.h runs over every kind.
