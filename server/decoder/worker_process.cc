@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 
 #include "server/base/log.h"
 #include "server/base/status.h"
@@ -35,6 +36,21 @@ absl::StatusOr<UniqueFd> MakeMemory(int64_t size_bytes) {
     return Failed("fcntl(F_ADD_SEALS)", errno);
   }
   return memory;
+}
+
+// What a worker may know of the daemon's environment, which can hold secrets: where libraries are,
+// and how sanitizers report.
+std::vector<char*> WorkerEnvironment() {
+  constexpr std::string_view kKept[] = {
+      "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=", "LSAN_OPTIONS="};
+  std::vector<char*> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    for (const std::string_view name : kKept) {
+      if (std::string_view(*entry).starts_with(name)) kept.push_back(*entry);
+    }
+  }
+  kept.push_back(nullptr);
+  return kept;
 }
 
 // What posix_spawn is to do in the child: the socket as standard input, the memory as standard
@@ -106,8 +122,9 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const SpawnSettings settings(theirs.get(), memory.get());
-  const int error = posix_spawn(&worker->pid_, command[0].c_str(), settings.files(),
-                                settings.attributes(), arguments.data(), environ);
+  const int error =
+      posix_spawn(&worker->pid_, command[0].c_str(), settings.files(), settings.attributes(),
+                  arguments.data(), WorkerEnvironment().data());
   if (error != 0) {
     worker->pid_ = -1;
     return Failed("posix_spawn " + command[0], error);

@@ -109,7 +109,9 @@ def test_a_stopped_worker_does_not_keep_a_daemon_from_ending(photos_256):
 
 @pytest.mark.release_only  # sanitizer builds run workers unconfined: they need more system calls
 def test_a_worker_has_nothing_but_its_socket(photos_256):
-    with Daemon((photos_256,), *ISOLATED) as daemon, loader_of(photos_256, daemon) as loader:
+    secret = {"A_SECRET": "of the daemon's environment"}
+    with (Daemon((photos_256,), *ISOLATED, env=secret) as daemon,
+          loader_of(photos_256, daemon) as loader):
         next(loader.steps(1))
         proc = pathlib.Path("/proc", str(worker_of(daemon)))
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
@@ -119,6 +121,7 @@ def test_a_worker_has_nothing_but_its_socket(photos_256):
         if os.geteuid() == 0:  # it is not dumpable, so nobody else may look
             assert sorted(os.listdir(proc / "fd")) == ["0", "2"]
             assert os.readlink(proc / "fd" / "0").startswith("socket:")
+            assert b"A_SECRET" not in (proc / "environ").read_bytes()
 
 
 def test_pictures_that_end_their_worker_leave_no_descriptors(photos_256):
