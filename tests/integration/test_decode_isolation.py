@@ -79,7 +79,8 @@ def test_workers_that_fault_in_the_middle_cost_nothing(photos_256):
     assert got == expected
     assert len(killed) == 8 and 7 <= metric <= 8  # after the last one nothing may be left to decode
     assert errors == 0
-    assert log.count("decode worker ended") == 1 and "signal 11 (SEGV)" in log
+    # At most every 10 s; ASan makes an abort of the signal.
+    assert 1 <= log.count("decode worker ended") < 8 and 'by="signal ' in log
 
 
 def test_no_worker_outlives_a_daemon_that_is_killed(photos_256):
