@@ -21,8 +21,8 @@ python=(python3 python3-numpy python3-venv)
 test=(
   # make builds the C++ client's examples outside the tree; promtool is part of prometheus,
   # systemd-analyze and others of systemd
-  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libgmock-dev libgtest-dev make prometheus
-  python3-seccomp python3-torch shellcheck systemd valgrind
+  clang-14 clang-format-14 clang-tidy-14 g++-aarch64-linux-gnu libclang-rt-14-dev libgmock-dev
+  libgtest-dev make prometheus python3-seccomp python3-torch shellcheck systemd valgrind
 )
 
 [ "$#" -gt 0 ] || set -- build python test

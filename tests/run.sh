@@ -125,6 +125,7 @@ if step python-venv make_venv; then
   step lint-ruff ruff check python_client tests deploy docs
   step lint-mypy sh -c 'cd python_client && mypy'
 fi
+step arm64 bash tests/arm64_compile.sh
 step lint-layers python3 tests/layers_test.py
 step lint-format lint_format
 step lint-shell lint_shell

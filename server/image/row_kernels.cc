@@ -7,6 +7,9 @@
 
 #include "server/base/check.h"
 
+// Vectors are members of a class here, which those of no fixed size cannot be; NEON remains.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
 // Highway compiles this file once for each target, each in a namespace of its own.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/image/row_kernels.cc"
