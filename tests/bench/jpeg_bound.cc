@@ -19,7 +19,6 @@
 // clang-format on
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +27,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -226,10 +226,9 @@ Files ListJpegs(const std::string& folder, bool in_memory) {
 }
 
 double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  timespec spent{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return double(spent.tv_sec) + 1e-9 * double(spent.tv_nsec);
 }
 
 // What is made of each picture; no geometry: nothing.

@@ -71,6 +71,7 @@ PICTURES = "batchd demo --make-images data/train --count 64"
 CLIENT = (f"cmake --install {pathlib.Path(BINARY).resolve().parents[2]} --component client "
           "--prefix prefix")
 GIVEN = {"README.md": PICTURES, "python_client/README.md": PICTURES,
+         "docs/how-to/decode-faster.md": PICTURES,
          "docs/how-to/mix-images-and-labels.md": PICTURES,
          "docs/how-to/several-views-of-one-picture.md": PICTURES,
          "docs/how-to/use-the-cpp-client.md": f"{PICTURES}; {CLIENT}"}
