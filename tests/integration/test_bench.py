@@ -65,14 +65,14 @@ def test_picture_operations_and_crops_are_timed(pictures):
 
 def test_entries_are_measured_in_every_round_and_missing_rivals_are_named(pictures, tmp_path):
     done = bench("run.py", "--data", pictures, "--count", COUNT, "--build", BUILD, "--venvs",
-                 tmp_path, "--rounds", 2, "--warm", 1, "--batches", 2, "--batch-size", 8, "--wait",
+                 tmp_path, "--rounds", 2, "--warm", 1, "--batches", 12, "--batch-size", 8, "--wait",
                  0, "--out", tmp_path / "out.jsonl")
 
     assert done.returncode == 0, done.stdout + done.stderr
     seen = records(tmp_path / "out.jsonl")[1:]
     names = ["batchd", "batchd:fast", "batchd:isolated", "bound:whole", "bound:crop"]
     assert [record["entry"] for record in seen] == names + names[::-1]
-    assert all(record["images"] == 16 and record["cpu_s_per_1000"] > 0 for record in seen)
+    assert all(record["images"] == 96 and record["cpu_s_per_1000"] > 0 for record in seen)
     batchd = seen[0]
     assert batchd["pss_mb"] > batchd["imports_pss_mb"] > 1
     assert 0 < batchd["handoff_us"] < 1e6 * batchd["first_batch_s"]
