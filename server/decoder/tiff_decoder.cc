@@ -43,6 +43,9 @@ struct Input {
   Bytes bytes;
   size_t at = 0;
   char text[160] = {};  // the first error
+  // A strip or tile is a JPEG of another size. libtiff goes on, and leaves what is missing as it
+  // was.
+  bool is_misfit = false;
 };
 
 tmsize_t OnRead(thandle_t handle, void* out, tmsize_t count) {
@@ -76,7 +79,11 @@ int OnError(TIFF*, void* user, const char*, const char* format, std::va_list arg
   if (input->text[0] == 0) std::vsnprintf(input->text, sizeof(input->text), format, arguments);
   return 1;
 }
-int OnWarning(TIFF*, void*, const char*, const char*, std::va_list) { return 1; }
+int OnWarning(TIFF*, void* user, const char*, const char* format, std::va_list) {
+  auto* const input = static_cast<Input*>(user);
+  input->is_misfit |= std::strstr(format, "Improper JPEG strip/tile size") != nullptr;
+  return 1;
+}
 
 struct CloseTiff {
   void operator()(TIFF* tiff) const { TIFFClose(tiff); }
@@ -137,7 +144,7 @@ class TiffReader {
     if (options == nullptr) return NoMemory();
     TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), kDecompressedBytesMax);
     TIFFOpenOptionsSetErrorHandlerExtR(options.get(), OnError, &input_);
-    TIFFOpenOptionsSetWarningHandlerExtR(options.get(), OnWarning, nullptr);
+    TIFFOpenOptionsSetWarningHandlerExtR(options.get(), OnWarning, &input_);
     // c: one long strip stays one.
     tiff_.reset(TIFFClientOpenExt("", "rc", &input_, OnRead, OnWrite, OnSeek, OnClose, OnSize,
                                   OnMap, OnUnmap, options.get()));
@@ -197,6 +204,9 @@ class TiffReader {
   }
 
   absl::Status Corrupt() const {
+    if (input_.is_misfit) {
+      return SampleErr(SampleReason::kCorrupt, "a strip or tile is a JPEG of another size");
+    }
     return SampleErr(SampleReason::kCorrupt, "{}",
                      input_.text[0] != 0 ? input_.text : "not a valid TIFF");
   }
@@ -342,8 +352,12 @@ class TiffReader {
     rows_per_strip = std::clamp(rows_per_strip, 1u, layout_.height);
     const auto top = static_cast<uint32_t>(region_.top);
     const auto sample = static_cast<uint16_t>(plane);
+    const int64_t line_bytes = ScanlineBytes();
     for (uint32_t y = top / rows_per_strip * rows_per_strip; y < top + region_.height; ++y) {
-      if (TIFFReadScanline(tiff_.get(), unit_, y, sample) < 0) {
+      // Not all that is damaged is an error to libtiff, and what it leaves out must not be what an
+      // earlier picture has left.
+      std::memset(unit_, 0, static_cast<size_t>(line_bytes));
+      if (TIFFReadScanline(tiff_.get(), unit_, y, sample) < 0 || input_.is_misfit) {
         return ErrorAt(TIFFComputeStrip(tiff_.get(), y, sample));
       }
       if (y < top) continue;
@@ -368,8 +382,10 @@ class TiffReader {
         const uint32_t tile =
             TIFFComputeTile(tiff_.get(), static_cast<uint32_t>(x), static_cast<uint32_t>(y), 0,
                             static_cast<uint16_t>(plane));
+        std::memset(unit_, 0, static_cast<size_t>(tile_bytes));
         // Less than a whole tile is an error, too.
-        if (TIFFReadEncodedTile(tiff_.get(), tile, unit_, tile_bytes) != tile_bytes) {
+        if (TIFFReadEncodedTile(tiff_.get(), tile, unit_, tile_bytes) != tile_bytes ||
+            input_.is_misfit) {
           return ErrorAt(tile);
         }
         const auto begin = static_cast<int>(std::max<int64_t>(x, region_.left) - region_.left);

@@ -43,6 +43,21 @@ TEST(TiffDecoderTest, SamplesAreTheFirstChannelsUnderAnyAlpha) {
   EXPECT_EQ(Decoded(EncodeTiff({.size = size, .channels = 4})), expected);
 }
 
+// libtiff only warns, and would leave the rest of each row as it was in memory.
+TEST(TiffDecoderTest, AJpegOfAnotherSizeThanItsStripIsCorrupt) {
+  const ByteVector tiff = EncodeTiff({.size = {16, 32}, .compression = COMPRESSION_JPEG});
+  ASSERT_OK(DecodeAnyWhole(tiff));
+  for (const auto& [tag, value] :
+       {std::pair{TIFFTAG_IMAGEWIDTH, 64u}, {TIFFTAG_IMAGELENGTH, 24u}}) {
+    ByteVector wrong = tiff;
+    SetValue(tag, value, &wrong);
+    SetValue(TIFFTAG_ROWSPERSTRIP, 24, &wrong);
+    const auto rgb = DecodeAnyWhole(wrong);
+    EXPECT_EQ(SampleReasonOf(rgb.status()), SampleReason::kCorrupt) << rgb.status();
+    EXPECT_NE(rgb.status().message().find("another size"), std::string::npos) << rgb.status();
+  }
+}
+
 TEST(TiffDecoderTest, SixteenBitsBecomeTheirHighByteInEitherByteOrder) {
   const ByteVector rgb = Decoded(EncodeTiff(
       {.size = {1, 2}, .bits = 16, .channels = 1, .photometric = PHOTOMETRIC_MINISBLACK}));
